@@ -163,8 +163,9 @@ static char *complain_unknown(ngx_conf_t *cf, const ngx_str_t *word)
     for (size_t i = 0, len = 0; (attribute = weir_attribute(i)) && len < sizeof names; i++)
         len += (size_t)snprintf(names + len, sizeof names - len, "%s=, ", attribute->name);
     return COMPLAIN(
-        cf, "weir: unknown parameter `%V`; after the zone it takes after_auth, %scost=, cost:UNIT= and header:NAME=", word,
-        names);
+        cf,
+        "weir: unknown parameter `%V`; after the zone it takes after_auth, status=, %scost=, cost:UNIT= and header:NAME=",
+        word, names);
 }
 
 /* The value after NAME= in a word; data is NULL if the word begins with something else. */
@@ -253,6 +254,43 @@ static char *read_value(ngx_conf_t *cf, struct directive *directive, const ngx_s
     return text.data ? add_value(cf, directive, &named, text) : complain_unknown(cf, word);
 }
 
+/* ---- status= ---- */
+
+/* Adds "401" or "4xx". Returns false if the text is neither. */
+static bool add_statuses(struct directive *directive, const ngx_str_t *text)
+{
+    bool class = text->len == 3 && text->data[1] == 'x' && text->data[2] == 'x';
+    ngx_int_t first = class ? ngx_atoi(text->data, 1) : text->len == 3 ? ngx_atoi(text->data, 3) : NGX_ERROR;
+    if (class && first != NGX_ERROR)
+        first *= 100;
+    if (first < STATUS_FIRST || first > STATUS_LAST)
+        return false;
+    for (ngx_int_t status = first; status < first + (class ? 100 : 1); status++)
+        directive->statuses[status / 64] |= UINT64_C(1) << status % 64;
+    return true;
+}
+
+static char *read_statuses(ngx_conf_t *cf, struct directive *directive, const ngx_str_t *word)
+{
+    ngx_str_t rest = value_after(word, "status");
+    struct main_conf *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
+    if (directive->by_status)
+        return COMPLAIN(cf, "weir: `status=` is given twice; write all statuses in one, as in status=401,403");
+    for (bool more = true; more;) {
+        u_char *comma = ngx_strlchr(rest.data, rest.data + rest.len, ',');
+        ngx_str_t one = { comma ? (size_t)(comma - rest.data) : rest.len, rest.data };
+        if (!add_statuses(directive, &one))
+            return COMPLAIN(cf,
+                            "weir: `%V`: `%V` is not a status; write numbers from 100 to 599 and classes such as 4xx, with "
+                            "commas between them",
+                            word, &one);
+        more = comma != NULL;
+        rest = more ? (ngx_str_t){ rest.len - one.len - 1, comma + 1 } : rest;
+    }
+    directive->by_status = main->later = true;
+    return NGX_CONF_OK;
+}
+
 static char *read_directive(ngx_conf_t *cf, struct directive *directive)
 {
     ngx_str_t *words = cf->args->elts;
@@ -264,7 +302,9 @@ static char *read_directive(ngx_conf_t *cf, struct directive *directive)
             directive->after_auth = directive->zone->main->after_auth = true;
             continue;
         }
-        char *result = (str_starts(&words[i], "header:") ? read_header : read_value)(cf, directive, &words[i]);
+        char *result = (str_starts(&words[i], "header:")   ? read_header
+                        : str_starts(&words[i], "status=") ? read_statuses
+                                                           : read_value)(cf, directive, &words[i]);
         if (result != NGX_CONF_OK)
             return result;
     }
@@ -308,9 +348,11 @@ static char *read_after(ngx_conf_t *cf, struct directive *after)
     if (ngx_array_init(&after->values, cf->pool, 1, sizeof(struct named_value)) != NGX_OK)
         return NGX_CONF_ERROR;
     for (ngx_uint_t i = 1; i < cf->args->nelts; i++) {
-        if (!str_starts(&words[i], "cost=") && !str_starts(&words[i], "cost:"))
-            return COMPLAIN(cf, "weir_after: unknown parameter `%V`; it takes cost= and cost:UNIT=, or `off`", &words[i]);
-        if (read_value(cf, after, &words[i]) != NGX_CONF_OK)
+        bool status = str_starts(&words[i], "status=");
+        if (!status && !str_starts(&words[i], "cost=") && !str_starts(&words[i], "cost:"))
+            return COMPLAIN(cf, "weir_after: unknown parameter `%V`; it takes cost=, cost:UNIT= and status=, or `off`",
+                            &words[i]);
+        if ((status ? read_statuses : read_value)(cf, after, &words[i]) != NGX_CONF_OK)
             return NGX_CONF_ERROR;
     }
     return NGX_CONF_OK;

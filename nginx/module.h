@@ -64,7 +64,7 @@ struct main_conf {
     ngx_array_t zones; /* of struct zone * */
     ngx_event_t timer; /* of a worker: looks for changed rules */
     bool after_auth;   /* some location decides after access control */
-    bool later;        /* some location has weir_after */
+    bool later;        /* some location charges after the response */
     bool remaining;    /* the configuration uses $weir_remaining */
     char *trusted_proxies;
 };
@@ -98,14 +98,19 @@ struct named_value {
     struct expression value;
 };
 
-/* One `weir` directive. */
+enum { STATUS_FIRST = 100, STATUS_LAST = 599, STATUS_WORDS = (STATUS_LAST + 64) / 64 };
+
+/* One `weir` directive, or the costs of weir_after. */
 struct directive {
     struct zone *zone;
     bool after_auth;
-    enum body_use body;  /* of the costs */
-    ngx_array_t values;  /* of struct named_value: attributes, and the costs */
-    ngx_uint_t units;    /* number of costs in other units than requests */
-    ngx_array_t headers; /* of struct named_value */
+    /* status=: charged after a response with one of these; the zone only looks before the response */
+    bool by_status;
+    uint64_t statuses[STATUS_WORDS]; /* a bit for each */
+    enum body_use body;              /* of the costs */
+    ngx_array_t values;              /* of struct named_value: attributes, and the costs */
+    ngx_uint_t units;                /* number of costs in other units than requests */
+    ngx_array_t headers;             /* of struct named_value */
 };
 
 /* Whether the directive sets this header. */
@@ -165,7 +170,7 @@ void zones_begin(struct main_conf *main, ngx_cycle_t *cycle);
 /* A zone to charge after the response. Its location may not be the one that the request ends in. */
 struct later_charge {
     const struct directive *directive; /* that decided */
-    const struct directive *after;
+    const struct directive *after;     /* has the costs: the same if it has status=, else of weir_after */
     struct later_charge *next;
 };
 

@@ -381,6 +381,7 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
     state->zones |= UINT64_C(1) << zone->bit;
     ngx_int_t made = make_request(r, directive, headers, &request, &verdict);
     request.cost = 1;
+    request.peek = directive->by_status;
     if (made == NGX_OK)
         made = copy_costs(r, zone, directive, &request, &verdict);
     if (made == NGX_ERROR)
@@ -405,7 +406,8 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
         state->later = NULL; /* of zones that let it pass before: a refused request costs nothing afterwards */
         return refuse(r, location, zone, &request, &verdict);
     }
-    if (verdict.allowed && location->after && !add_later(r, state, directive, location->after))
+    const struct directive *after = directive->by_status ? directive : location->after;
+    if (verdict.allowed && after && !add_later(r, state, directive, after))
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     /* A dry run does not change answers. */
     if (location->headers >= HEADERS_ALWAYS && !location->dry_run &&
@@ -440,14 +442,24 @@ ngx_int_t decide_after_auth(ngx_http_request_t *r)
     return decide_in_phase(r, true);
 }
 
+/* Whether the costs are charged for the status of this response: the one in nginx's log. */
+static bool is_charged(const ngx_http_request_t *r, const struct directive *costs)
+{
+    ngx_uint_t status = r->err_status ? r->err_status : r->headers_out.status;
+    return !costs->by_status || (status <= STATUS_LAST && costs->statuses[status / 64] >> status % 64 & 1);
+}
+
 static void charge(ngx_http_request_t *r, const struct later_charge *later)
 {
     struct weir_header headers[HEADERS_INLINE];
     struct weir_request request;
     struct weir_verdict verdict;
     struct zone *zone = later->directive->zone;
-    if (make_request(r, later->directive, headers, &request, &verdict) == NGX_OK &&
-        copy_costs(r, zone, later->after, &request, &verdict) == NGX_OK)
+    if (!is_charged(r, later->after) || make_request(r, later->directive, headers, &request, &verdict) != NGX_OK)
+        return;
+    /* `weir … status=` costs what `weir` does; `weir_after status=` without a cost counts the response. */
+    request.cost = later->after->zone || later->after->values.nelts == 0 ? 1 : 0;
+    if (copy_costs(r, zone, later->after, &request, &verdict) == NGX_OK)
         weir_charge(zone->weir, &request, weir_now_us());
 }
 

@@ -22,9 +22,14 @@ static uint64_t hash_of(struct weir_str text)
     return hash_end(hash_add(HASH_BEGIN, text));
 }
 
+static void add_many(uint64_t *count, uint64_t by)
+{
+    __atomic_fetch_add(count, by, __ATOMIC_RELAXED);
+}
+
 static void add(uint64_t *count)
 {
-    __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
+    add_many(count, 1);
 }
 
 /* Returns whether the slot has this hash, which is the identity, or was free and has it now. */
@@ -103,7 +108,10 @@ void stats_count(struct stats *stats, const struct weir_verdict *verdict, const 
 void stats_count_rule(struct stats *stats, const struct weir_rule_said *said, bool dry_run)
 {
     if (said->said == WEIR_SAYS_PASS) {
-        add(&find(stats, said->rule)->passed);
+        struct stats_rule *rule = find(stats, said->rule);
+        add(&rule->passed);
+        if (said->overdrawn > 0)
+            add_many(&rule->overdrawn, said->overdrawn);
         return;
     }
     struct stats_limit *limit = find_limit(stats, said->rule, said->limit);

@@ -25,6 +25,7 @@ struct stats_rule {
     uint32_t named;
     uint64_t counts[OUTCOMES]; /* before the name, because each decision uses them */
     uint64_t passed;           /* requests that it applied to, and had room for */
+    uint64_t overdrawn;        /* units that requests were charged beyond `max`, of limits with overdraft */
     char id[WEIR_ID_MAX + 4];
 };
 

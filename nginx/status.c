@@ -188,6 +188,24 @@ static void add_all_applied(FILE *out, const struct facts *f)
            load(&stats->without_rule));
 }
 
+/* Most rules have no overdraft: only those that were overdrawn are listed. */
+static void add_overdrawn(FILE *out, const struct facts *f)
+{
+    const struct stats_rule *rule;
+    fprintf(out,
+            "# HELP weir_overdrawn_total Units that requests were charged beyond max, by rule, of limits with overdraft.\n"
+            "# TYPE weir_overdrawn_total counter\n");
+    for (size_t i = 0; (rule = next_rule(f->zone->stats, &i));) {
+        if (load(&rule->overdrawn) == 0)
+            continue;
+        fprintf(out, "weir_overdrawn_total{zone=");
+        add_quoted(out, f->name);
+        fprintf(out, ",rule=");
+        add_quoted(out, rule->id);
+        fprintf(out, "} %llu\n", number(load(&rule->overdrawn)));
+    }
+}
+
 static void write_prometheus(FILE *out, const struct facts *f)
 {
     fprintf(out,
@@ -200,6 +218,7 @@ static void write_prometheus(FILE *out, const struct facts *f)
         for (int k = 0; k < OUTCOMES; k++)
             add_decision(out, f, rule->id, k, load(&rule->counts[k]));
     add_all_applied(out, f);
+    add_overdrawn(out, f);
     metric(out, f, "weir_waits_total", "Decisions that waited for a slice of a leased rule.",
            load(&f->zone->stats->waited));
     metric(out, f, "weir_rules", "Rules in force.", f->status.rules);

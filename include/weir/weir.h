@@ -76,7 +76,8 @@ enum {
     WEIR_NEVER = -1               /* value of retry_after_ms and reset_ms: no wait is long enough */
 };
 
-/* The largest max, burst and cost: 2^53 - 1, so that JSON and doubles hold it exactly. A cost above it never passes. */
+/* The largest max, burst and cost: 2^53 - 1, so that JSON and doubles hold it exactly. A cost above it never passes a limit
+ * without overdraft. */
 #define WEIR_AMOUNT_MAX UINT64_C(9007199254740991)
 
 /* Errors: name, number, text. */
@@ -169,6 +170,7 @@ struct weir_rule_said {
     struct weir_str rule;
     struct weir_str limit; /* the one with the longest wait that has no room; empty if the rule lets the request pass */
     enum weir_said said;
+    uint64_t overdrawn; /* what the request was charged beyond `max` of the rule's limits with overdraft, all units added */
     uint32_t private_rule; /* private to weir: the rule, and the version of the rules */
     uint64_t private_rules;
 };
@@ -233,6 +235,7 @@ struct weir_verdict {
     uint16_t status;        /* HTTP status of the refusal; 0 if allowed */
     uint64_t max;           /* capacity of the named limit */
     uint64_t remaining;     /* whole units left after this charge */
+    uint64_t debt;          /* whole units used beyond `max`: time repays them before anything passes again; 0: none */
     int64_t reset_ms;       /* until the limit is unused again; WEIR_NEVER for a bucket in use whose max is now 0 */
     int64_t retry_after_ms; /* 0 if allowed, WEIR_NEVER, or the time after which this request would pass */
     int64_t window_ms;      /* the time in which `max` becomes available again */

@@ -258,6 +258,9 @@ struct weir {
         std::uint64_t max() const noexcept { return c_.max; }
         std::uint64_t remaining() const noexcept { return c_.remaining; }
 
+        /* Whole units used beyond max(): time repays them before anything passes again. */
+        std::uint64_t debt() const noexcept { return c_.debt; }
+
         /* Time until the limit is unused again, or weir::never. */
         milliseconds reset() const noexcept { return milliseconds(c_.reset_ms); }
 

@@ -84,6 +84,15 @@ LIMIT_HOT bool replace(struct cell *c, word16 s, struct limit_state next, struct
     return replace_as(CELL_LIVE, c, s, next, outlook);
 }
 
+/* What a charge does to a state. Under a limit with overdraft one that does not fit passes all the same if 1 does. */
+LIMIT_HOT struct limit_take take_of(const struct cells_ask *a, struct limit_state state)
+{
+    struct limit_take take = limit_take(a->limit, a->window, state, a->now_us, a->cost);
+    if (__builtin_expect(!take.fits, 0) && __builtin_expect(a->limit->overdraft && a->cost > 0, 0))
+        take = limit_overdraw(a->limit, a->window, state, a->now_us, a->cost);
+    return take;
+}
+
 /* A state that refuses is not decayed, and if it refuses 1, then it is at its limit. A book that says less was written
  * under other numbers of the limit, or by a charge that lost its race: its subject would be dropped, and be free. */
 LIMIT_HOT bool book_tells_refusal(const struct cell *c, int64_t now_us)

@@ -80,10 +80,10 @@ static bool commit(struct cell *c, word16 s, struct limit_state next, const stru
 
 static __attribute__((noinline)) void mend_book(struct cell *c, word16 s, const struct cells_ask *a)
 {
-    if (a->cost > a->limit->capacity)
+    if (a->cost > a->limit->capacity && !a->limit->overdraft)
         return;
     uint64_t book = load_8(&c->book);
-    struct limit_take take = limit_take(a->limit, a->window, state_payload(s), a->now_us, a->cost);
+    struct limit_take take = take_of(a, state_payload(s));
     struct limit_outlook outlook = limit_outlook(a->limit, take.next, a->now_us);
     if (outlook.share > book_share(book) || !book_covers(book, a->now_us))
         raise_book(c, s, outlook);
@@ -97,7 +97,7 @@ static enum outcome charge(struct cells *t, struct cell *c, const struct cells_a
     bool rebases = false; /* it may: this is asked once, since the answer leaves a mark */
     while (s = load_halves(c), is_own(c, a->key, s)) {
         a = ask;
-        struct limit_take take = limit_take(a->limit, a->window, state_payload(s), a->now_us, a->cost);
+        struct limit_take take = take_of(a, state_payload(s));
         if (__builtin_expect(take.rebased, 0)) {
             ahead = *ask;
             take = rebase_take(t, &ahead, state_payload(s), true, &rebases);
@@ -290,7 +290,7 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
 {
     struct candidates p = candidates_of(t, a->key);
     struct limit_state unused = { 0 };
-    struct limit_take first = limit_take(a->limit, a->window, unused, a->now_us, a->cost);
+    struct limit_take first = take_of(a, unused);
     struct newcomer n = { .key = a->key, .now_us = a->now_us, .first = first.next };
     if (first.fits)
         n.outlook = limit_outlook(a->limit, first.next, a->now_us);
@@ -526,7 +526,7 @@ struct cell *cell_find(struct cells *cells, uint64_t key, word16 *ret)
 
 LIMIT_HOT bool look_fits(struct cells *cells, const struct cells_ask *ask, struct limit_state state)
 {
-    struct limit_take take = limit_take(ask->limit, ask->window, state, ask->now_us, ask->cost);
+    struct limit_take take = take_of(ask, state);
     if (__builtin_expect(take.rebased, 0)) {
         struct cells_ask ahead = *ask;
         bool rebases = false;

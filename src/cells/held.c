@@ -154,7 +154,7 @@ static void refuse(struct cells *cells, struct cell *c, const struct cells_ask *
     struct limit_outlook outlook = outlook_of(a->limit, h, a->now_us);
     if (shortened)
         put_held(cells, c, a->key, s, h, outlook, a->now_us);
-    else if (!book_tells_refusal(c, a->now_us) && a->cost <= a->limit->capacity)
+    else if (!book_tells_refusal(c, a->now_us) && limit_needs(a->limit, a->cost) <= a->limit->capacity)
         raise_book(c, s, last_as_long(outlook, h));
 }
 
@@ -168,7 +168,7 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
     if (*ret_lost)
         return LOST;
     bool shortened = end_holds(&h, a.limit, a.now_us);
-    struct limit_take take = limit_take(a.limit, a.window, h.state, a.now_us, a.cost);
+    struct limit_take take = take_of(&a, h.state);
     if (__builtin_expect(take.rebased, 0))
         take = rebase_take(cells, &a, h.state, true, rebases);
     if (!take.fits && !take.rebased) {
@@ -237,7 +237,7 @@ bool cells_hold(struct cells *cells, const struct cells_ask *ask, struct cells_t
             return outcome == TAKEN;
         if (c)
             continue;
-        if (!limit_take(ask->limit, ask->window, unused, ask->now_us, ask->cost).fits) {
+        if (!take_of(ask, unused).fits) {
             ret->state = unused;
             return false;
         }

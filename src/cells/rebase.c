@@ -22,7 +22,7 @@
 
 #include <stdlib.h>
 
-#include "limit/take.h"
+#include "cells/cell.h"
 
 enum {
     FREE_RETURNS = 3, /* of the lead, before a caller has to be further away each time */
@@ -84,5 +84,5 @@ struct limit_take rebase_take(struct cells *cells, struct cells_ask *ask, struct
     *rebases = *rebases || (cells_update(cells, ask->key ^ REBASE_MARK_KEY, ask->now_us, rebase_judge, &rebase) && !rebase.stale);
     if (!*rebases)
         ask->now_us = rebase.own.at_us;
-    return limit_take(ask->limit, ask->window, state, ask->now_us, ask->cost);
+    return take_of(ask, state);
 }

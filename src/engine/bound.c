@@ -76,6 +76,9 @@ static void bind_limit(struct binder *b, const struct bound_rule *rule, const st
     b->bound->units = b->bound->units || limit->counts_other;
     b->bound->slots = b->bound->slots || spec->algorithm == LIMIT_CONCURRENT;
     limit_init(&limit->limit, spec->algorithm, spec->max, spec->burst, spec->per_us);
+    limit->limit.overdraft = spec->overdraft;
+    limit->cost_most = spec->overdraft ? limit_overdraft_cost(&limit->limit) : WEIR_AMOUNT_MAX;
+    limit->cost_over = spec->overdraft ? limit->cost_most : WEIR_AMOUNT_MAX + 1;
     if (rule->chooses)
         limit->slice_mark = key_mix(rule->id, spec->max);
     if (rule->counter == COUNTER_CELL)
@@ -253,7 +256,7 @@ static uint64_t effect_hash(const struct binder *b, const struct bound_rule *rul
         const struct rule_limit *limit = &o->limits[i];
         hash_word(&h, limit->max);
         hash_word(&h, limit->burst);
-        hash_word(&h, (uint64_t)limit->per_us + limit->algorithm);
+        hash_word(&h, ((uint64_t)limit->per_us + limit->algorithm) * 2 + limit->overdraft);
         hash_text(&h, limit->name.ptr, limit->name.len);
         hash_text(&h, limit->cost_unit.ptr, limit->cost_unit.len);
     }

@@ -22,6 +22,8 @@ struct bound_limit {
     bool first;     /* of its set */
     bool counts_other; /* it counts something else than the cost in requests */
     sv unit;           /* what it counts; empty: requests, or what is in flight */
+    /* A cost above cost_most counts as cost_over: one that never passes, or, with overdraft, the most that can be owed. */
+    uint64_t cost_most, cost_over;
     struct window_cache cache;
 };
 
@@ -154,12 +156,12 @@ static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subjec
     return key_mix(limit->id, subject);
 }
 /* Returns what a request costs a limit: at most WEIR_AMOUNT_MAX + 1, which never passes, so that no sum of counts
- * overflows. */
+ * overflows. A limit with overdraft has a smaller bound, and passes it: see limit_overdraft_cost. */
 uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_request *request);
 static inline uint64_t limit_cost(const struct bound_limit *limit, const struct weir_request *request)
 {
     uint64_t cost = __builtin_expect(limit->counts_other, 0) ? limit_cost_by_unit(limit, request) : request->cost;
-    return cost <= WEIR_AMOUNT_MAX ? cost : WEIR_AMOUNT_MAX + 1;
+    return cost <= limit->cost_most ? cost : limit->cost_over;
 }
 struct window limit_current_window(const struct bound_limit *limit, int64_t now_us);
 

@@ -41,6 +41,12 @@ void counter_note_refusal(struct decision *d, struct counter *c)
 
 /* ---- slices ---- */
 
+static struct limit_state owe(struct decision *d, struct counter *c, const struct limit *rank, uint64_t cost)
+{
+    return debt_add(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, rank, &c->window, c->ask.now_us,
+                    cost);
+}
+
 /* The state that limit_report reads: this host's part of the window. */
 static void set_slice_state(struct counter *c, const struct slice_spent *spent)
 {
@@ -53,16 +59,35 @@ static void set_slice_state(struct counter *c, const struct slice_spent *spent)
     c->state = &c->look.state;
 }
 
+/* The store is told of the rest when the decision has passed: see remote_report_overdrafts(). */
+static void overdraw_slice(struct decision *d, struct counter *c)
+{
+    struct remote_counter *rc = remote_of(d, c);
+    uint64_t rest = c->ask.cost - rc->spent;
+    struct limit_count count = limit_count_read(&c->limit->limit, &c->window, c->look.state);
+    rc->owed = owe(d, c, &c->limit->limit, rest);
+    count.count += rest;
+    c->look.state = limit_count_state(&count);
+}
+
+static struct slice_spent spend(struct decision *d, struct counter *c, bool charge)
+{
+    const struct limit *l = &c->limit->limit;
+    if (l->overdraft && c->ask.cost > 0)
+        return slice_spend_any(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, c->ask.cost, charge);
+    return slice_spend(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, (uint32_t)c->ask.cost, charge);
+}
+
 static enum counter_outcome spend_slice(struct decision *d, struct counter *c, bool charge)
 {
     struct remote_counter *rc = remote_of(d, c);
     const struct limit *l = &c->limit->limit;
-    if (l->max == 0 || c->ask.cost > l->max || c->ask.cost > SLICE_TOKENS_MAX) {
+    uint64_t needs = limit_needs(l, c->ask.cost);
+    if (needs > l->max || l->max == 0 || needs > SLICE_TOKENS_MAX) {
         rc->tokens = slice_spend(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, 0, false).left;
         return c->outcome = COUNTER_REFUSES;
     }
-    struct slice_spent spent =
-        slice_spend(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, (uint32_t)c->ask.cost, charge);
+    struct slice_spent spent = spend(d, c, charge);
     set_slice_state(c, &spent);
     rc->tokens = spent.left;
     if (spent.outcome == SLICE_DRY)
@@ -74,7 +99,11 @@ static enum counter_outcome spend_slice(struct decision *d, struct counter *c, b
     if (charge) {
         c->held = true;
         rc->end_us = spent.end_us;
-        rc->renew = spent.renew;
+        rc->spent = spent.taken;
+        /* An ask would take the debt along before it is known whether the request passes. */
+        rc->renew = spent.renew && spent.taken == c->ask.cost;
+        if (__builtin_expect(spent.taken < c->ask.cost, 0))
+            overdraw_slice(d, c);
     }
     return c->outcome = COUNTER_FITS;
 }
@@ -91,16 +120,14 @@ static enum counter_outcome take_slice(struct decision *d, struct counter *c)
 
 static void give_back_slice(struct decision *d, struct counter *c)
 {
-    slice_unspend(d->bound->cells, c->ask.key, remote_of(d, c)->end_us, (uint32_t)c->ask.cost);
+    const struct remote_counter *rc = remote_of(d, c);
+    slice_unspend(d->bound->cells, c->ask.key, rc->end_us, rc->spent);
+    if (rc->spent < c->ask.cost)
+        debt_undo(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, rc->owed, c->ask.now_us,
+                  c->ask.cost - rc->spent, decision_now_us(d));
 }
 
-/* ---- debts ---- */
-
-static struct limit_state owe(struct decision *d, struct counter *c, const struct limit *rank)
-{
-    return debt_add(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, rank, &c->window, c->ask.now_us,
-                    c->ask.cost);
-}
+/* ---- charges that need no room ---- */
 
 /* While the store does not answer, the stand-ins of enforced rules bound what passes: they count this, too. */
 static void charge_standin(struct decision *d, struct counter *c)
@@ -110,7 +137,7 @@ static void charge_standin(struct decision *d, struct counter *c)
     ask.limit = &rc->share;
     if (c->rule->rule->on_failure == ON_FAILURE_LOCAL)
         cells_charge(d->bound->cells, &ask, ask.limit);
-    owe(d, c, &rc->share);
+    owe(d, c, &rc->share, c->ask.cost);
 }
 
 static void charge_store(struct decision *d, struct counter *c)
@@ -118,7 +145,7 @@ static void charge_store(struct decision *d, struct counter *c)
     if (remote_stand_in(d, c))
         charge_standin(d, c);
     else
-        owe(d, c, &c->limit->limit);
+        owe(d, c, &c->limit->limit, c->ask.cost);
 }
 
 /* The slice is spent first: a request that finds nothing left of it asks the store, which is told of the debt then. */
@@ -172,7 +199,7 @@ static enum counter_outcome take_standin(struct decision *d, struct counter *c)
     enum counter_outcome outcome = rc->standin == ON_FAILURE_LOCAL ? take_cell(d, c) : look_at_standin(d, c);
     c->held = outcome == COUNTER_FITS;
     if (c->held)
-        rc->owed = owe(d, c, &rc->share);
+        rc->owed = owe(d, c, &rc->share, c->ask.cost);
     return outcome;
 }
 

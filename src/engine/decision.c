@@ -257,6 +257,8 @@ static enum decision_state step_report(struct decision *d)
         verdict_fill(d);
     if (d->count > d->enforced)
         decide_shadows(d);
+    if (__builtin_expect(d->remote != NULL, 0))
+        remote_report_overdrafts(d);
     if (__builtin_expect(request->each_rule != NULL, 0))
         verdict_each_rule(d);
     if (__builtin_expect(request->receipt != NULL, 0) && d->allowed && d->charges && (d->holds || !request->if_held)) {

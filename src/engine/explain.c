@@ -14,7 +14,7 @@ static struct explained_limit explained(const struct bound_limit *limit, const s
         .limit = limit->limit,
         .window = *window,
         .cost = cost,
-        .report = limit_report(&limit->limit, window, state, now_us, cost),
+        .report = limit_report(&limit->limit, window, state, now_us, limit_needs(&limit->limit, cost)),
     };
 }
 
@@ -69,7 +69,7 @@ static void explain_remote(const struct explaining *x, const struct bound_set *s
         limits[k].fits = c->outcome != COUNTER_REFUSES;
         limits[k].unknown = !x->known;
         limits[k].held = remote_of(d, c)->tokens;
-        if (set->counter == COUNTER_SLICE && c->ask.cost > SLICE_TOKENS_MAX) {
+        if (set->counter == COUNTER_SLICE && limit_needs(&c->limit->limit, c->ask.cost) > SLICE_TOKENS_MAX) {
             limits[k].fits = false;
             limits[k].report.retry_after_us = LIMIT_NEVER_US;
         }

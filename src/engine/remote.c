@@ -170,7 +170,7 @@ static bool ask_for(struct decision *d, const struct counter *c, const struct le
     struct slice_ask ask = {
         .cell = c->ask.key,
         .limit = c->limit->limit,
-        .need = (uint32_t)c->ask.cost, /* a slice that cannot hold it has refused */
+        .need = (uint32_t)limit_needs(&c->limit->limit, c->ask.cost), /* a slice that cannot hold it has refused */
         .slice = slice_size(c),
         .ttl_ms = c->rule->rule->lease.ttl_ms,
         .owed = debt_cell(c->limit, c->subject),
@@ -216,6 +216,20 @@ void remote_renew_slices(struct decision *d)
         ask_for(d, &d->counters[i], &status);
         d->remote->counters[i].renew = false;
     }
+}
+
+void remote_report_overdrafts(struct decision *d)
+{
+    bool any = false;
+    for (size_t i = 0; i < d->count; i++) {
+        const struct counter *c = &d->counters[i];
+        struct remote_counter *rc = &d->remote->counters[i];
+        bool overdrawn = c->kind == COUNTER_SLICE && c->held && rc->spent < c->ask.cost;
+        rc->renew = rc->renew || overdrawn;
+        any = any || overdrawn;
+    }
+    if (any)
+        remote_renew_slices(d);
 }
 
 /* ---- the call ---- */
@@ -357,6 +371,7 @@ static void init_share(struct limit *ret, const struct rule_limit *spec, uint32_
 {
     bool nothing = spec->burst > 0 && spec->burst < hosts;
     limit_init(ret, spec->algorithm, nothing ? 0 : spec->max / hosts, spec->burst / hosts, spec->per_us);
+    ret->overdraft = spec->overdraft;
 }
 
 /* The stand-in counts on from outage to outage: paying the debt does not empty it, since what it counts was let through
@@ -372,10 +387,11 @@ static void replace_counter(struct decision *d, struct counter *c, const struct 
     if (rc->standin != ON_FAILURE_LOCAL)
         return;
     init_share(&rc->share, c->limit->spec, status->hosts > 0 ? status->hosts : 1);
+    uint64_t needs = limit_needs(&rc->share, c->ask.cost);
     c->ask.limit = &rc->share;
     /* No wait makes room for this cost in the share, but the store may have room when it is back. */
-    bool too_large = rc->share.max == 0 || c->ask.cost > rc->share.capacity;
-    if (too_large && c->limit->limit.max > 0 && c->ask.cost <= c->limit->limit.capacity) {
+    bool too_large = rc->share.max == 0 || needs > rc->share.capacity;
+    if (too_large && c->limit->limit.max > 0 && needs <= c->limit->limit.capacity) {
         /* A cost of 0 needs no share. */
         rc->standin = c->ask.cost > 0 ? ON_FAILURE_DENY : ON_FAILURE_LOCAL;
         c->ask.limit = &c->limit->limit;

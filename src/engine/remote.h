@@ -13,9 +13,10 @@ struct remote_counter {
     int64_t end_us;               /* slice: end of the window that it belongs to */
     bool renew;                   /* slice: little is left, and nobody has asked for more yet */
     uint32_t tokens;              /* slice: how many are left, for weir_explain */
+    uint32_t spent;               /* slice: the part of the cost that was taken out of it; the rest is owed */
     enum rule_on_failure standin; /* stand-in: what it does */
     struct limit share;           /* stand-in: the limit that it applies; if it allows everything, the rule's own */
-    struct limit_state owed;      /* stand-in: the cell of what is owed, after the charge */
+    struct limit_state owed;      /* stand-in, overdrawn slice: the cell of what is owed, after the charge */
     struct payment payment;       /* store: of what is owed */
     struct store_cell *cell;      /* store: in the call */
     size_t key_len; /* of the rule's key in the store, at the first counter of a rule and subject; 0: not made */
@@ -107,6 +108,8 @@ void remote_take_answer(struct decision *d);
 bool remote_ask_for_short(struct decision *d);
 /* Asks for slices that are nearly spent, and for those of shadow rules that are short. Nobody waits for them. */
 void remote_renew_slices(struct decision *d);
+/* The request has passed: the store is told of what it owes for slices that it overdrew. */
+void remote_report_overdrafts(struct decision *d);
 /* Replaces the counters of enforced rules by stand-ins: COUNTER_STORE all, COUNTER_SLICE those of rules that are short. */
 void remote_replace(struct decision *d, enum counter_kind kind);
 

@@ -38,7 +38,7 @@ void verdict_blank(struct weir_verdict *v)
 {
     v->allowed = v->applied = v->unavailable = v->matched = false;
     v->status = 0;
-    v->max = v->remaining = 0;
+    v->max = v->remaining = v->debt = 0;
     v->shadow_count = v->private_rule = 0;
     v->reset_ms = v->retry_after_ms = v->window_ms = 0;
     v->rule[0] = v->limit[0] = v->unit[0] = '\0';
@@ -71,6 +71,7 @@ static void name_limit(const struct decision *d, const struct counter *c, const 
     v->status = d->allowed ? 0 : refusal_status(d->bound, c->rule->rule);
     v->max = c->ask.limit->capacity;
     v->remaining = report->remaining;
+    v->debt = report->debt;
     v->reset_ms = ms_up(report->reset_us);
     v->retry_after_ms = d->allowed ? 0 : ms_up(report->retry_after_us);
     v->window_ms = d->request->brief && d->allowed ? 0 : ms_up(limit_window_us(c->ask.limit, &c->window));
@@ -97,7 +98,7 @@ static const struct counter *longest_wait(const struct counter *counters, size_t
         const struct counter *c = &counters[i];
         if (c->outcome == COUNTER_FITS)
             continue;
-        struct limit_report report = counter_report(c, c->ask.cost);
+        struct limit_report report = counter_report(c, limit_needs(c->ask.limit, c->ask.cost));
         if (!named || longer(report.retry_after_us, ret->retry_after_us)) {
             named = c;
             *ret = report;
@@ -139,16 +140,26 @@ void verdict_fill(const struct decision *d)
     name_limit(d, named, &report);
 }
 
+/* What this request took of a limit beyond its max. Something was left before, so all of the debt is this request's. */
+static uint64_t overdrawn(const struct counter *c)
+{
+    return c->held && c->ask.limit->overdraft ? counter_report(c, 0).debt : 0;
+}
+
 void verdict_each_rule(const struct decision *d)
 {
     for (size_t i = 0, end; i < d->count; i = end) {
         const struct counter *first = &d->counters[i];
         bool refuses = false;
-        for (end = i; end < d->count && d->counters[end].rule == first->rule; end++)
+        uint64_t debt = 0;
+        for (end = i; end < d->count && d->counters[end].rule == first->rule; end++) {
             refuses |= d->counters[end].outcome == COUNTER_REFUSES;
+            debt += overdrawn(&d->counters[end]);
+        }
         struct weir_rule_said said = {
             .rule = first->rule->rule->id,
             .said = WEIR_SAYS_PASS,
+            .overdrawn = debt,
             .private_rule = (uint32_t)(first->rule - d->bound->rules),
             .private_rules = d->bound->version,
         };

@@ -217,6 +217,22 @@ struct limit_state limit_charge(const struct limit *limit, const struct window *
     return take.next;
 }
 
+struct limit_take limit_overdraw(const struct limit *limit, const struct window *window, struct limit_state state,
+                                 int64_t now_us, uint64_t cost)
+{
+    CHECK(cost > 0);
+    struct limit_take take = limit_take(limit, window, state, now_us, 1);
+    if (take.fits)
+        take.next = limit_charge(limit, window, state, now_us, cost);
+    return take;
+}
+
+uint64_t limit_overdraft_cost(const struct limit *limit)
+{
+    uint64_t most = limit->algorithm == LIMIT_SLIDING_WINDOW ? LIMIT_SLIDE_MAX : LIMIT_MAX_MAX;
+    return most - limit->capacity;
+}
+
 /* ---- reports ---- */
 
 /* How long `units` take to come back. */
@@ -235,6 +251,8 @@ static struct limit_report report_bucket(const struct limit *l, struct limit_sta
         l = limit_same_parts(l, &s, &twin);
     struct limit_level level = limit_level(l, s, now_us);
     struct limit_report report = { .remaining = limit_remaining_bucket(l, level.used) };
+    if (__builtin_expect(level.used > l->capacity_units, 0))
+        report.debt = (uint64_t)divide_up(level.used - l->capacity_units, l->token);
     /* Both waits count from the base, which is exact, so that they end at the very microsecond. */
     int64_t behind = level.base_us - now_us;
     if (level.used)
@@ -251,7 +269,7 @@ static struct limit_report report_count(const struct limit *l, const struct wind
                                         uint64_t cost)
 {
     struct limit_count c = limit_count_at(l, w, s, now_us);
-    struct limit_report report = { .remaining = limit_remaining_count(l, c.count) };
+    struct limit_report report = { .remaining = limit_remaining_count(l, c.count), .debt = limit_less(c.count, l->max) };
     if (c.count)
         report.reset_us = c.end_us - now_us;
     if (l->max == 0 || cost > l->max)
@@ -270,10 +288,19 @@ static int64_t slide_offset(const struct limit *l, uint64_t previous, uint64_t r
     return l->per_us - (int64_t)in_view;
 }
 
+static uint64_t slide_debt(const struct limit *l, const struct limit_slide *w)
+{
+    limit_wide per = (uint64_t)l->per_us, all = l->max * per;
+    limit_wide used = (limit_wide)w->previous * (uint64_t)(l->per_us - w->offset_us) + w->count * per;
+    return used > all ? (uint64_t)divide_up(used - all, per) : 0;
+}
+
 static struct limit_report report_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost)
 {
     struct limit_slide w = limit_slide_at(l, s, now_us);
     struct limit_report report = { .remaining = limit_remaining_slide(l, &w) };
+    if (report.remaining == 0)
+        report.debt = slide_debt(l, &w);
     if (w.previous || w.count)
         report.reset_us = w.start_us + (w.count ? 2 : 1) * l->per_us - now_us;
     if (l->max == 0 || cost > l->max)

@@ -28,6 +28,9 @@ enum limit_algorithm { LIMIT_TOKEN_BUCKET, LIMIT_FIXED_WINDOW, LIMIT_SLIDING_WIN
 
 #define LIMIT_MAX_MAX WEIR_AMOUNT_MAX
 #define LIMIT_SLIDE_MAX UINT32_MAX /* of a sliding window, whose state has two counts */
+/* max and burst of a limit with overdraft: as much again, and more, can be owed. */
+#define LIMIT_OVERDRAFT_MAX (LIMIT_MAX_MAX / 2)
+#define LIMIT_SLIDE_OVERDRAFT_MAX (LIMIT_SLIDE_MAX / 2)
 #define LIMIT_PER_MIN_US (1 * US_PER_MS)
 #define LIMIT_PER_MAX_US (INT64_C(3650) * 86400 * US_PER_S)
 #define LIMIT_TOKEN UINT64_C(3628800000)
@@ -50,6 +53,7 @@ struct limit_divisor {
 /* The numbers of a limit, computed once. */
 struct limit {
     enum limit_algorithm algorithm;
+    bool overdraft; /* set after limit_init: whatever a charge costs, it passes if 1 would fit; see limit_overdraw */
     uint64_t max;
     uint64_t capacity;  /* of a bucket: burst; else max */
     uint64_t quick_max; /* of a window: the quick way is for counts below this */
@@ -111,6 +115,7 @@ struct limit_quick {
 
 struct limit_report {
     uint64_t remaining;     /* whole units */
+    uint64_t debt;          /* by how much more than the capacity is used: whole units, rounded up */
     int64_t reset_us;       /* until it is as if unused: 0 if it is, LIMIT_NEVER_US for a bucket whose max is now 0 */
     int64_t retry_after_us; /* until `cost` fits: 0 if it does now, LIMIT_NEVER_US */
 };
@@ -144,6 +149,17 @@ void limit_without_bound(const struct limit *limit, struct limit *ret);
  * not charged. */
 struct limit_state limit_charge(const struct limit *limit, const struct window *window, struct limit_state state,
                                 int64_t now_us, uint64_t cost);
+/* What limit_take does under a limit with `overdraft`: if 1 fits, all of `cost` is charged. cost > 0. */
+struct limit_take limit_overdraw(const struct limit *limit, const struct window *window, struct limit_state state,
+                                 int64_t now_us, uint64_t cost);
+/* Returns how much has to fit for a charge of `cost` to pass. */
+static inline uint64_t limit_needs(const struct limit *limit, uint64_t cost)
+{
+    return limit->overdraft && cost > 1 ? 1 : cost;
+}
+/* Returns the largest cost that such a limit can count on top of what it lets be used, so that a charge never ends where
+ * states do, and a refund undoes it. At least half of what states count if the capacity is at most LIMIT_OVERDRAFT_MAX. */
+uint64_t limit_overdraft_cost(const struct limit *limit);
 
 /* What a charge belongs to: returns the window of a state that was charged at now_us, as one number: of a fixed or calendar
  * window its end and above it, in 8 bits, its length; of a sliding one its start; of a bucket, which has none, now_us. */

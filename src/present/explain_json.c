@@ -119,6 +119,8 @@ static void add_limit(const struct explained_limit *l, struct buf *out)
         add_text(out, "unit", l->spec->cost_unit);
     buf_printf(out, ",\"max\":%" PRIu64 ",\"used\":%" PRIu64 ",\"remaining\":%" PRIu64 ",\"fits\":%s", l->limit.capacity,
                l->limit.capacity - l->report.remaining, l->report.remaining, l->fits ? "true" : "false");
+    if (l->report.debt > 0)
+        buf_printf(out, ",\"debt\":%" PRIu64, l->report.debt);
     add_ms(out, "reset_ms", l->report.reset_us);
     add_ms(out, "retry_after_ms", l->fits ? 0 : l->report.retry_after_us);
     add_text(out, "window_ends", weir_str(end));

@@ -129,6 +129,8 @@ void explain_usage(const struct explained_rule *e, const struct explained_limit 
         return;
     }
     buf_printf(out, "%" PRIu64 " of %" PRIu64 " used", l->limit.capacity - l->report.remaining, l->limit.capacity);
+    if (l->report.debt > 0)
+        buf_printf(out, "; %" PRIu64 " in debt", l->report.debt);
     if (l->report.reset_us > 0)
         add_wait(out, "; resets in ", l->report.reset_us);
     if (l->spec->algorithm == LIMIT_CALENDAR && clock_valid(l->window.end_us)) {

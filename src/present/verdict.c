@@ -41,6 +41,10 @@ static void json_limit(struct buf *b, const struct weir_verdict *v)
     buf_number(b, (int64_t)v->max);
     buf_add(b, SV(",\"remaining\":"));
     buf_number(b, (int64_t)v->remaining);
+    if (v->debt > 0) {
+        buf_add(b, SV(",\"debt\":"));
+        buf_number(b, (int64_t)v->debt);
+    }
     buf_add(b, SV(",\"reset_ms\":"));
     buf_number(b, v->reset_ms);
 }

@@ -12,6 +12,9 @@
 _Static_assert(LIMIT_TOKEN_BUCKET == 0 && LIMIT_FIXED_WINDOW == 1 && LIMIT_SLIDING_WINDOW == 2 && LIMIT_CALENDAR == 3,
                "the scripts in lua/ have the same numbers");
 
+/* Added to the algorithm of a limit with overdraft. */
+enum { OVERDRAFT = 4 };
+
 enum { ANSWER_STALE, ANSWER_REFUSED, ANSWER_ALLOWED, ANSWER_ALL_FIT, ANSWER_WRONG };
 
 /* A token has 2^20 parts in the store. */
@@ -129,8 +132,8 @@ static struct measures measures(const struct limit *l, const struct window *wind
 static void put_cell(struct buf *out, const struct store_cell *cell)
 {
     struct measures m = measures(cell->limit, &cell->window, &cell->next);
-    PUT_DOUBLES(out, cell->limit->algorithm, (double)cell->limit->max, (double)cell->debt, (double)cell->cost, m.a, m.b,
-                m.c);
+    PUT_DOUBLES(out, cell->limit->algorithm + (cell->limit->overdraft ? OVERDRAFT : 0), (double)cell->limit->max,
+                (double)cell->debt, (double)cell->cost, m.a, m.b, m.c);
 }
 
 static size_t count_cells(const struct store_call *call)

@@ -185,6 +185,11 @@ static void read_cost_unit(struct reader *r, const struct node *node, void *ret)
         limit->cost_unit = unit;
 }
 
+static void read_overdraft(struct reader *r, const struct node *node, void *ret)
+{
+    read_bool(r, node, ret);
+}
+
 static void read_algorithm(struct reader *r, const struct node *node, void *ret)
 {
     struct rule_limit *limit = ret;
@@ -231,7 +236,7 @@ static void read_week_start(struct reader *r, const struct node *node, void *ret
 }
 
 /* Which of them may be there depends on others: read_long() reads them one by one. */
-enum limit_field { NAME, ALGORITHM, MAX, PER, BURST, CALENDAR, TZ, WEEK_START, UNIT, LIMIT_FIELDS };
+enum limit_field { NAME, ALGORITHM, MAX, PER, BURST, CALENDAR, TZ, WEEK_START, UNIT, OVERDRAFT, LIMIT_FIELDS };
 
 static const struct field limit_fields[] = {
     [NAME] = { "name", read_name },
@@ -243,6 +248,7 @@ static const struct field limit_fields[] = {
     [TZ] = { "tz", read_tz },
     [WEEK_START] = { "week_start", read_week_start, offsetof(struct rule_limit, week_start) },
     [UNIT] = { "unit", read_cost_unit },
+    [OVERDRAFT] = { "overdraft", read_overdraft, offsetof(struct rule_limit, overdraft) },
     [LIMIT_FIELDS] = { NULL },
 };
 
@@ -310,6 +316,21 @@ static void read_by_length(struct reader *r, const struct long_limit *l)
     }
 }
 
+/* A limit counts no further than its states do: there has to be room for debts. */
+static void check_overdraft(struct reader *r, const struct long_limit *l)
+{
+    bool slide = l->limit->algorithm == LIMIT_SLIDING_WINDOW;
+    uint64_t most = slide ? LIMIT_SLIDE_OVERDRAFT_MAX : LIMIT_OVERDRAFT_MAX;
+    if (!l->limit->overdraft || (l->limit->max <= most && l->limit->burst <= most))
+        return;
+    size_t before = path_field(r, weir_str(limit_fields[OVERDRAFT].name));
+    report_error(r, l->fields[OVERDRAFT]->line,
+                 "%s with overdraft has a `max` of at most %" PRIu64 "%s, so that debts can be counted, too; lower it, or "
+                 "leave `overdraft` out",
+                 slide ? "a sliding_window" : "a limit", most, l->fields[BURST] ? ", and so is its `burst`" : "");
+    path_end(r, before);
+}
+
 static void read_long(struct reader *r, const struct node *node, struct rule_limit *ret)
 {
     struct long_limit l = { .node = node, .limit = ret };
@@ -330,6 +351,8 @@ static void read_long(struct reader *r, const struct node *node, struct rule_lim
         read_calendar(r, &l);
     else
         read_by_length(r, &l);
+    read_one(r, &l, OVERDRAFT);
+    check_overdraft(r, &l);
 }
 
 /* ---- names ---- */

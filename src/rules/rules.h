@@ -112,8 +112,9 @@ struct zone {
 };
 
 struct rule_limit {
-    sv name;    /* given, or made: "token_bucket", "day", "day-2" */
-    bool named; /* given */
+    sv name;        /* given, or made: "token_bucket", "day", "day-2" */
+    bool named;     /* given */
+    bool overdraft; /* while anything is left a request passes, whatever it costs; what it takes beyond that is a debt */
     enum limit_algorithm algorithm;
     uint64_t max;
     uint64_t burst;          /* token_bucket: its capacity (= max unless given) */

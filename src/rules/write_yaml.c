@@ -148,13 +148,15 @@ void rule_limit_text(const struct rule_limit *l, struct buf *out)
             buf_printf(out, " from %s", weekday_names[l->week_start]);
         if (l->zone)
             buf_printf(out, " (%.*s)", SV_FMT(l->zone->name));
-        return;
+    } else {
+        write_length(out, l->per_us);
+        if (l->algorithm != LIMIT_TOKEN_BUCKET)
+            buf_printf(out, " %s", algorithm_names[l->algorithm]);
+        else if (l->burst != l->max)
+            buf_printf(out, " burst %" PRIu64, l->burst);
     }
-    write_length(out, l->per_us);
-    if (l->algorithm != LIMIT_TOKEN_BUCKET)
-        buf_printf(out, " %s", algorithm_names[l->algorithm]);
-    else if (l->burst != l->max)
-        buf_printf(out, " burst %" PRIu64, l->burst);
+    if (l->overdraft)
+        buf_add(out, SV(" with overdraft"));
 }
 
 void rule_limits_text(const struct rule_limit *limits, size_t count, struct buf *out)
@@ -208,13 +210,15 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
         buf_add(out, SV(", unit: "));
         write_text(out, l->cost_unit);
     }
+    if (l->overdraft)
+        buf_add(out, SV(", overdraft: true"));
     buf_char(out, '}');
 }
 
 static void write_limit(struct buf *out, const struct rule_limit *l)
 {
     bool calendar = l->algorithm == LIMIT_CALENDAR && in_utc(l) && l->week_start == MONDAY;
-    bool shortens = l->cost_unit.len == 0 || !ascii_digit(l->cost_unit.ptr[0]);
+    bool shortens = !l->overdraft && (l->cost_unit.len == 0 || !ascii_digit(l->cost_unit.ptr[0]));
     if (!l->named && shortens && (calendar || l->algorithm == LIMIT_TOKEN_BUCKET))
         write_short_limit(out, l);
     else

@@ -204,6 +204,8 @@ static void count_rule(const struct weir_rule_said *said, void *data)
                         : learn_counter(stats, said->private_rule, said->private_rules, said->rule);
     if (said->said == WEIR_SAYS_PASS) {
         count_up(&stats->counters[rule].passed, 1);
+        if (__builtin_expect(said->overdrawn > 0, 0))
+            count_up(&stats->counters[rule].overdrawn, said->overdrawn);
         return;
     }
     struct stats_limit *limit = &stats->limits[limit_of(stats, rule, said->limit)];
@@ -293,6 +295,7 @@ void stats_rule(const struct stats *stats, size_t i, struct stats_rule *ret)
     for (int k = 0; k < OUTCOMES; k++)
         ret->counts[k] = read_counter(&counter->counts[k]);
     ret->passed = read_counter(&counter->passed);
+    ret->overdrawn = read_counter(&counter->overdrawn);
 }
 
 size_t stats_limit_count(const struct stats *stats)
@@ -341,6 +344,7 @@ void stats_add(struct stats *sum, const struct stats *stats)
         for (int k = 0; k < OUTCOMES; k++)
             to->counts[k] += rule.counts[k];
         to->passed += rule.passed;
+        to->overdrawn += rule.overdrawn;
     }
     count = stats_limit_count(stats);
     for (size_t i = 0; i < count; i++) {

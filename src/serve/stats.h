@@ -51,6 +51,7 @@ struct stats_rule {
     char id[WEIR_ID_MAX + 1]; /* "": of decisions that no rule applied to */
     uint64_t counts[OUTCOMES];
     uint64_t passed;      /* requests that it applied to, and had room for */
+    uint64_t overdrawn;   /* units that requests were charged beyond `max`, of limits with overdraft */
     uint32_t first_limit; /* private */
 };
 

@@ -104,6 +104,23 @@ static void add_all_applied(const struct stats *stats, struct buf *out)
             stats_without_rule(stats));
 }
 
+/* Most rules have no overdraft: only those that were overdrawn are listed. */
+static void add_overdrawn(const struct stats *stats, struct buf *out)
+{
+    family(out, "weir_overdrawn_total", "counter",
+           "Units that requests were charged beyond max, by rule, of limits with overdraft.");
+    size_t count = stats_rule_count(stats);
+    for (size_t i = 0; i < count; i++) {
+        struct stats_rule rule;
+        stats_rule(stats, i, &rule);
+        if (rule.overdrawn == 0)
+            continue;
+        buf_add(out, SV("weir_overdrawn_total{rule=\""));
+        add_label(out, weir_str(rule.id));
+        buf_printf(out, "\"} %llu\n", (unsigned long long)rule.overdrawn);
+    }
+}
+
 static void add_latency(const struct stats *stats, struct buf *out)
 {
     struct stats_latency latency;
@@ -192,6 +209,7 @@ void status_write_metrics(struct server *server, struct buf *out)
           (double)server->started_us / (double)US_PER_S);
     add_decisions(facts.stats, out);
     add_all_applied(facts.stats, out);
+    add_overdrawn(facts.stats, out);
     counter(out, "weir_refunds_total", "Charges that were refunded, to one limit at least.", stats_refunds(facts.stats));
     add_latency(facts.stats, out);
     add_rules(&facts, out);

@@ -121,7 +121,8 @@ static bool dry_at(uint32_t dry, uint64_t max, int64_t now_us, uint32_t *ret_roo
 
 struct spending {
     int64_t now_us;
-    uint32_t slice, cost;
+    uint32_t slice;
+    uint32_t cost, least; /* takes `cost`, or what there is of it, but not less than `least` */
     uint64_t max;
     bool charge;
     struct slice_spent spent;
@@ -130,8 +131,8 @@ struct spending {
 static __attribute__((noinline)) void refuse(struct spending *p, const struct slice *s)
 {
     uint32_t room;
-    bool dry = dry_at(s->dry, p->max, p->now_us, &room) && p->cost - s->left > room;
-    p->spent = (struct slice_spent){ dry ? SLICE_DRY : SLICE_SHORT, false, s->left, s->end_us };
+    bool dry = dry_at(s->dry, p->max, p->now_us, &room) && p->least - s->left > room;
+    p->spent = (struct slice_spent){ dry ? SLICE_DRY : SLICE_SHORT, false, s->left, 0, s->end_us };
 }
 
 /* The process that asked may have died, so every caller that finds too little asks again. A caller that only leaves less
@@ -140,14 +141,15 @@ static struct cells_change judge_spend(struct limit_state state, void *data)
 {
     struct spending *p = data;
     struct slice s = slice_at(state, p->now_us);
-    if (__builtin_expect(s.left < p->cost, 0)) {
+    if (__builtin_expect(s.left < p->least, 0)) {
         refuse(p, &s);
         return (struct cells_change){ 0 };
     }
-    p->spent = (struct slice_spent){ SLICE_TAKEN, false, s.left, s.end_us };
+    p->spent = (struct slice_spent){ SLICE_TAKEN, false, s.left, 0, s.end_us };
     if (p->cost == 0 || !p->charge)
         return (struct cells_change){ 0 };
-    s.left -= p->cost;
+    p->spent.taken = p->cost < s.left ? p->cost : s.left;
+    s.left -= p->spent.taken;
     uint32_t room;
     if (__builtin_expect(s.left < p->slice / 2 + (p->slice & 1), 0) && !s.asked && !dry_at(s.dry, p->max, p->now_us, &room))
         s.asked = p->spent.renew = true;
@@ -158,8 +160,18 @@ static struct cells_change judge_spend(struct limit_state state, void *data)
 struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice, uint64_t max, int64_t now_us,
                                uint32_t cost, bool charge)
 {
-    struct spending p = { now_us, slice, cost, max, charge, { 0 } };
+    struct spending p = { now_us, slice, cost, cost, max, charge, { 0 } };
     CHECK(clock_valid(now_us) && slice > 0);
+    cells_update(cells, key, now_us, judge_spend, &p);
+    return p.spent;
+}
+
+struct slice_spent slice_spend_any(struct cells *cells, uint64_t key, uint32_t slice, uint64_t max, int64_t now_us,
+                                   uint64_t cost, bool charge)
+{
+    uint32_t most = cost < SLICE_TOKENS_MAX ? (uint32_t)cost : SLICE_TOKENS_MAX;
+    struct spending p = { now_us, slice, most, 1, max, charge, { 0 } };
+    CHECK(clock_valid(now_us) && slice > 0 && cost > 0);
     cells_update(cells, key, now_us, judge_spend, &p);
     return p.spent;
 }

@@ -19,7 +19,9 @@
 
 #include "cells/cells.h"
 
-#define SLICE_TOKENS_MAX UINT32_MAX /* a slice holds no more; a larger cost never passes a leased rule */
+#define SLICE_TOKENS_MAX                                                                             \
+    UINT32_MAX /* a slice holds no more; a larger cost never passes a leased rule, but for overdraft \
+                */
 #define SLICE_SAME_US US_PER_S
 /* A mark that lies further ahead is ignored: it is an old one, or the clock stepped. The lender makes them for a quarter
  * of a second; the reader's clock may lag behind the lender's by the rest, since a turn of an event loop has one time for
@@ -39,6 +41,7 @@ struct slice_spent {
     enum slice_outcome outcome;
     bool renew;     /* taken; little is left, and nobody has asked for more yet: ask, and do not wait */
     uint32_t left;  /* tokens of this host, after it */
+    uint32_t taken; /* if it was charged */
     int64_t end_us; /* of the window, by this host's clock; 0: none is known */
 };
 
@@ -46,6 +49,9 @@ struct slice_spent {
  * renew. `max` is the limit's: what the store said of another one does not count. cost 0, or charge false: looks. */
 struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice, uint64_t max, int64_t now_us,
                                uint32_t cost, bool charge);
+/* The same for a limit with overdraft: takes what there is of `cost`, if that is at least 1. cost > 0. */
+struct slice_spent slice_spend_any(struct cells *cells, uint64_t key, uint32_t slice, uint64_t max, int64_t now_us,
+                                   uint64_t cost, bool charge);
 /* Puts back what was spent from the slice of the window that ends then, if it is still there. */
 void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost);
 

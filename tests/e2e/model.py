@@ -68,6 +68,7 @@ def read_limits(docs):
     for doc in docs:
         limits.append(read_limit(doc, taken))
         limits[-1].counts = long_form(doc).get("unit", REQUESTS)
+        limits[-1].overdraft = long_form(doc).get("overdraft", False)
         taken.add(limits[-1].name)
     return limits
 
@@ -136,7 +137,7 @@ class Entry:
     """One limit of a plan, looked at."""
 
     def __init__(self, model, rule, limit, subject, now, cost):
-        self.model, self.rule, self.limit, self.now, self.cost = model, rule, limit, now, cost
+        self.model, self.rule, self.limit, self.now, self.cost = model, rule, limit, now, limit.bounded(cost)
         self.key = (rule.id, limit.name, limit.algorithm, tuple(rule.by), subject)
         self.cell, self.mark, self.stale = model.cells.get(self.key), None, False
         if limit.rebased(self.cell, now):
@@ -145,7 +146,7 @@ class Entry:
             self.stale = self.mark is None
         # There is as much room at the cell's own time, so that the verdict on a stale caller is the same.
         self.state = limit.settle(self.cell, now)
-        retry = limit.retry_after(self.state, now, cost)
+        retry = limit.retry_after(self.state, now, limit.needs(cost))
         self.retry = retry if retry == model_limits.NEVER else math.ceil(retry)
 
     def charge(self):
@@ -171,12 +172,14 @@ class Entry:
             self.model.marks[self.key] = self.mark
 
     def verdict(self):
+        debt = self.limit.debt(self.state, self.now)
         return {
             "rule": self.rule.id,
             "limit": self.limit.name,
             **({} if self.limit.counts == REQUESTS else {"unit": self.limit.counts}),
             "max": self.limit.capacity,
             "remaining": self.limit.remaining(self.state, self.now),
+            **({"debt": debt} if debt else {}),
             "reset_ms": up(self.limit.idle(self.state, self.now)),
             "retry_after_ms": up(self.retry),
         }

@@ -6,6 +6,7 @@ idle(state, now) how long until the state is None; wait(state, now, cost) how lo
 period(state), which tell clocks that were set back.
 """
 
+import math
 from fractions import Fraction
 
 from e2e import model_calendar
@@ -45,6 +46,19 @@ class Limit:
         self.algorithm = algorithm
         self.max = maximum
         self.capacity = capacity
+        self.overdraft = False
+
+    def bounded(self, cost):
+        """With overdraft a cost counts as no more than what can be owed beside what is used."""
+        most = 2**32 - 1 if self.algorithm == "sliding_window" else 2**53 - 1
+        return min(cost, most - self.capacity) if self.overdraft else cost
+
+    def needs(self, cost):
+        """What has to fit."""
+        return min(cost, 1) if self.overdraft else cost
+
+    def debt(self, state, now):
+        return max(0, math.ceil(self.load(state, now) - self.capacity))
 
     def fits(self, state, now, cost):
         if self.max == 0 or cost > self.capacity:

@@ -75,17 +75,29 @@ NOMINAL = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800, "month": 26
 # ---- rules ----
 
 
+def most_overdrawn(limit):
+    """The largest `max` of a limit with overdraft."""
+    return 2**31 - 1 if limit.get("algorithm") == "sliding_window" else 2**52 - 1
+
+
 class Dice(random.Random):
     """Large amounts and units come from dice of their own: all else is the same with and without them."""
 
     def __init__(self, seed):
         super().__init__(seed)
         self.large = random.Random(f"large {seed}")
+        self.over = random.Random(f"over {seed}")
 
     def maximum(self, doc):
         usual = self.choice(MAXIMA if "burst" not in doc else MAXIMA[1:])
         counts = "calendar" in doc or doc.get("algorithm") == "fixed_window" or doc.get("per") in NOMINAL
         return self.large.choice(LARGE) if counts and self.large.random() < 0.25 else usual
+
+    def overdrawn(self, limit):
+        """The limit, with overdraft now and then. (Buckets round if they owe as much as these requests cost: tests/limit has them.)"""
+        window = isinstance(limit, dict) and ("calendar" in limit or limit.get("algorithm") in WINDOWS or limit.get("per") in NOMINAL)
+        fits = window and limit["max"] <= most_overdrawn(limit)
+        return {**limit, "overdraft": True} if fits and self.over.random() < 0.3 else limit
 
     def in_unit(self, limit):
         """The limit, in some unit."""
@@ -165,6 +177,8 @@ def change_limit(rng, doc, algorithms):
     what = rng.choice(["max", "max", "burst", "per", "algorithm", "calendar"])
     if what == "max":
         doc["max"] = rng.maximum(doc)
+        if doc["max"] > most_overdrawn(doc):
+            doc.pop("overdraft", None)
     elif what == "algorithm" and "name" in doc:
         doc = {"name": doc["name"], **limit_numbers(rng, rng.choice(algorithms))}
     elif what == "calendar" and "calendar" in doc and "name" in doc:
@@ -242,6 +256,7 @@ class Scenario:
         self.rules = [
             random_rule(rng, event, number, self.now, self.algorithms) for number in range(rng.choice([1, 1, 2, 2, 3]))
         ]
+        self.rules = [{**rule, "limits": [rng.overdrawn(limit) for limit in rule["limits"]]} for rule in self.rules]
         self.lengths = list(lengths_of(self.rules))
         # The clock only goes forward there: the model does not know a clock that is wrong again and again.
         self.units = rng.large.random() < 0.3

@@ -125,6 +125,31 @@ static bool has_room(const struct model_limit *limit, const struct model_cell *c
     return in_view + (cell->count + cost) * per <= limit->max * per;
 }
 
+/* What has to fit. */
+static uint64_t needs(const struct model_limit *limit, uint64_t cost)
+{
+    return limit->overdraft && cost > 1 ? 1 : cost;
+}
+
+/* By trying which larger limit would not be overdrawn. */
+static uint64_t find_debt(const struct model_limit *limit, const struct model_cell *cell, int64_t now_us)
+{
+    struct model_limit larger = *limit;
+    uint64_t capacity = model_capacity(limit), too_little = 0, enough = 2 * WEIR_AMOUNT_MAX;
+    bool burst = limit->algorithm == LIMIT_TOKEN_BUCKET && limit->max > 0;
+    if (limit->max == 0 || has_room(limit, cell, now_us, 0))
+        return 0;
+    while (enough - too_little > 1) {
+        uint64_t debt = too_little + (enough - too_little) / 2;
+        *(burst ? &larger.burst : &larger.max) = capacity + debt;
+        if (has_room(&larger, cell, now_us, 0))
+            enough = debt;
+        else
+            too_little = debt;
+    }
+    return enough;
+}
+
 static uint64_t find_remaining(const struct model_limit *limit, const struct model_cell *cell, int64_t now_us)
 {
     uint64_t fits = 0, too_much = WEIR_AMOUNT_MAX + 1;
@@ -163,6 +188,7 @@ static void look_ahead(const struct model_limit *limit, const struct window *win
     bool rebased;
     struct model_cell now = settled(limit, window, *cell, now_us, &rebased);
     answer->remaining = find_remaining(limit, &now, now_us);
+    answer->debt = find_debt(limit, &now, now_us);
     answer->reset_us = 0;
     if (!unused(&now)) {
         bool stays = limit->max == 0 && limit->algorithm == LIMIT_TOKEN_BUCKET;
@@ -215,15 +241,22 @@ static void charge(const struct model_limit *limit, const struct window *window,
     }
 }
 
+/* An overdraft that fine parts cannot count. */
+static bool goes_coarse(const struct model_limit *limit, const struct model_cell *now, uint64_t cost)
+{
+    return limit->algorithm == LIMIT_TOKEN_BUCKET && limit->overdraft &&
+           now->used + cost * token(limit) > FINE_MAX * token(limit);
+}
+
 struct model_answer model_look(const struct model_limit *limit, const struct window *window, struct model_cell *cell,
                                int64_t now_us, uint64_t cost)
 {
     struct model_answer answer = { 0 };
     struct model_cell now = settled(limit, window, *cell, now_us, &answer.rebased);
-    answer.fits = has_room(limit, &now, now_us, cost);
+    answer.fits = has_room(limit, &now, now_us, needs(limit, cost));
     if (answer.rebased)
         *cell = now;
-    look_ahead(limit, window, cell, now_us, cost, &answer);
+    look_ahead(limit, window, cell, now_us, needs(limit, cost), &answer);
     return answer;
 }
 
@@ -232,12 +265,18 @@ struct model_answer model_take(const struct model_limit *limit, const struct win
 {
     struct model_answer answer = { 0 };
     struct model_cell now = settled(limit, window, *cell, now_us, &answer.rebased);
-    answer.fits = has_room(limit, &now, now_us, cost);
-    if (answer.fits && cost > 0)
+    answer.fits = has_room(limit, &now, now_us, needs(limit, cost));
+    if (answer.fits && cost > 0 && goes_coarse(limit, &now, cost)) {
+        struct model_limit coarse = *limit;
+        coarse.burst = WEIR_AMOUNT_MAX;
+        now = settled(&coarse, window, *cell, now_us, &answer.rebased);
+        charge(&coarse, window, cell, &now, now_us, cost);
+    } else if (answer.fits && cost > 0) {
         charge(limit, window, cell, &now, now_us, cost);
+    }
     if (answer.rebased || (answer.fits && cost > 0))
         *cell = now;
-    look_ahead(limit, window, cell, now_us, cost, &answer);
+    look_ahead(limit, window, cell, now_us, needs(limit, cost), &answer);
     if (ret_receipt && answer.fits)
         *ret_receipt = (struct model_receipt){ now, now_us, cost };
     return answer;

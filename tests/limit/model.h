@@ -16,6 +16,7 @@ struct model_limit {
     uint64_t max;
     uint64_t burst; /* 0: max */
     int64_t per_us; /* all but calendar */
+    bool overdraft; /* any cost passes if 1 fits, and all of it is charged */
     /* token_bucket: states are whole parts of a token, as src/limit/README.md says, so that equal means equal. Then used
      * is in 1/MODEL_PARTS of what it is in otherwise, and per_us at most a week. */
     bool in_parts;
@@ -37,6 +38,7 @@ struct model_answer {
     bool fits;
     bool rebased;
     uint64_t remaining;     /* after the charge */
+    uint64_t debt;          /* after the charge: how much has to come back before a cost of 0 fits, rounded up */
     int64_t reset_us;       /* after the charge; LIMIT_NEVER_US; MODEL_LATE_US or more: some time after that */
     int64_t retry_after_us; /* as reset_us */
 };

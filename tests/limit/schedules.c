@@ -33,9 +33,10 @@ struct run {
     struct model_limit model;
     struct limit_state state;
     struct model_cell cell;
-    bool live;    /* an administrator changes the numbers */
-    bool wide;    /* they may have more than 32 bits: then the length of a window may be rounded */
-    struct tz tz; /* calendar */
+    bool live;              /* an administrator changes the numbers */
+    bool wide;              /* they may have more than 32 bits: then the length of a window may be rounded */
+    uint64_t overdraw_most; /* with overdraft: no cost is more */
+    struct tz tz;           /* calendar */
     enum calendar_unit unit;
     int64_t start_us, now_us;
     int64_t quantum_us; /* instants are multiples of this */
@@ -92,12 +93,19 @@ static uint64_t pick_number(struct run *r)
         number = (uint64_t)random_scaled(&r->rnd, random_one_in(&r->rnd, 2)   ? 20
                                                   : random_one_in(&r->rnd, 2) ? UINT32_MAX
                                                                               : (int64_t)LIMIT_MAX_MAX);
+    if (r->model.overdraft && most > (r->wide ? LIMIT_OVERDRAFT_MAX : LIMIT_SLIDE_OVERDRAFT_MAX))
+        most = r->wide ? LIMIT_OVERDRAFT_MAX : LIMIT_SLIDE_OVERDRAFT_MAX;
     return number < most ? number : most;
 }
 
+/* Where a bucket is compared with fractions, no overdraft moves it to coarse parts, which round more. */
 static void apply_limit(struct run *r)
 {
     limit_init(&r->limit, r->model.algorithm, r->model.max, r->model.burst, r->model.per_us);
+    r->limit.overdraft = r->model.overdraft;
+    r->overdraw_most = limit_overdraft_cost(&r->limit);
+    if (r->model.algorithm == LIMIT_TOKEN_BUCKET && r->accuracy != EXACT && r->limit.base == 0)
+        r->overdraw_most = UINT32_MAX - r->limit.capacity;
 }
 
 static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm, enum accuracy accuracy)
@@ -106,6 +114,7 @@ static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm, 
     *r = (struct run){ .seed = seed, .rnd = { seed }, .accuracy = accuracy, .quantum_us = 1 };
     r->model.algorithm = algorithm;
     r->wide = algorithm != LIMIT_SLIDING_WINDOW && random_one_in(&r->rnd, 2);
+    r->model.overdraft = random_one_in(&r->rnd, 5);
     r->model.max = random_one_in(&r->rnd, 30) ? 0 : pick_number(r);
     if (algorithm == LIMIT_TOKEN_BUCKET) {
         r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(r);
@@ -243,6 +252,7 @@ static void compare_exactly(const struct run *r, const struct limit_take *take, 
     EXPECT(r, take->fits == answer->fits);
     EXPECT(r, take->rebased == answer->rebased);
     EXPECT(r, report->remaining == answer->remaining);
+    EXPECT(r, r->limit.max == 0 || report->debt == answer->debt);
     EXPECT(r, same_wait(report->reset_us, answer->reset_us));
     EXPECT(r, same_wait(report->retry_after_us, answer->retry_after_us));
 }
@@ -272,6 +282,8 @@ static void compare_strictly(const struct run *r, const struct limit_take *take,
         return;
     }
     EXPECT(r, report->remaining <= answer->remaining);
+    EXPECT(r, r->limit.max == 0 || report->debt >= answer->debt);
+    EXPECT(r, r->limit.max == 0 || report->debt <= answer->debt + (lost + per - 1) / per);
     EXPECT(r, report->remaining + (lost + per - 1) / per >= answer->remaining);
     if (r->model.max == 0 || answer->reset_us >= MODEL_LATE_US)
         return;
@@ -351,8 +363,11 @@ static void check_look(struct run *r, struct limit_state next)
     struct window w = window_at(r, then);
     struct limit_report a = limit_report(&r->limit, &w, r->state, then, cost);
     struct limit_report b = limit_report(&r->limit, &w, next, then, cost);
-    EXPECT(r, r->accuracy == STRICT || (a.remaining == b.remaining && a.reset_us == b.reset_us));
-    EXPECT(r, r->accuracy == STRICT || a.retry_after_us == b.retry_after_us);
+    /* Waits that reach beyond the end of the clock, as those of large debts do, are cut there. */
+    bool same = r->limit.overdraft
+                    ? same_wait(a.reset_us, b.reset_us) && same_wait(a.retry_after_us, b.retry_after_us)
+                    : a.reset_us == b.reset_us && a.retry_after_us == b.retry_after_us;
+    EXPECT(r, r->accuracy == STRICT || (a.remaining == b.remaining && same));
 }
 
 /* The quick way says yes only where the long one does, and then the same; only the share of a sliding window is rounded up.
@@ -389,12 +404,19 @@ static void note_charge(struct run *r, const struct limit_take *take, const stru
 static void ask(struct run *r)
 {
     uint64_t cost = pick_cost(r);
+    if (r->model.overdraft && cost > r->overdraw_most)
+        cost = r->overdraw_most;
     struct window w = window_at(r, r->now_us);
     struct limit_take take = limit_take(&r->limit, &w, r->state, r->now_us, cost);
+    if (!take.fits && cost > 0 && r->model.overdraft)
+        take = limit_overdraw(&r->limit, &w, r->state, r->now_us, cost);
     if (cost > 0)
         check_quick(r, &take, cost);
     struct limit_state after = (take.fits && cost > 0) || take.rebased ? take.next : r->state;
-    struct limit_report report = limit_report(&r->limit, &w, after, r->now_us, take.fits ? 0 : cost);
+    struct limit_report report =
+        limit_report(&r->limit, &w, after, r->now_us, take.fits ? 0 : limit_needs(&r->limit, cost));
+    if (take.fits)
+        report.retry_after_us = 0; /* what is in debt refuses 0 */
     struct model_receipt receipt;
     if (r->accuracy != STRICT || r->model.algorithm != LIMIT_TOKEN_BUCKET) {
         struct model_answer answer = model_take(&r->model, &w, &r->cell, r->now_us, cost, &receipt);
@@ -406,7 +428,7 @@ static void ask(struct run *r)
                                                : model_look(&r->model, &w, &r->cell, r->now_us, cost);
         compare_strictly(r, &take, &report, &answer, cost);
     }
-    check_wait(r, after, report.retry_after_us, cost);
+    check_wait(r, after, report.retry_after_us, limit_needs(&r->limit, cost));
     EXPECT(r, limit_remaining(&r->limit, &w, after, r->now_us) == report.remaining);
     if (take.fits && cost > 0)
         note_charge(r, &take, &receipt);

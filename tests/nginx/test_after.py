@@ -27,6 +27,7 @@ location /dry/ {{ weir main; weir_dry_run on; {PASS} }}
 location /static/ {{ weir main; weir_after cost:bytes=$upstream_response_length; empty_gif; }}
 location /text/ {{ weir main; weir_after cost:bytes=$arg_cost; {PASS} }}
 location /large/ {{ weir main; {PASS} }}
+location /bad/ {{ weir main; weir_after status=5xx,404 cost:bytes=$body_bytes_sent; {PASS} }}
 """
 MAX = 100_000
 RULES = {
@@ -143,12 +144,31 @@ def test_one_connection():
     charged("/line", 200)
 
 
+def test_some_statuses():
+    """Only responses with these statuses are charged."""
+    for status in (200, 302, 403, 405):
+        g.backend.answers["/bad/x"] = (status, {}, b"x" * 100)
+        expect(g.ask("/bad/x").headers["X-Left"], str(MAX), f"{status} costs nothing")
+    wanted = MAX
+    for status in (404, 500, 599):
+        g.backend.answers["/bad/x"] = (status, {}, b"x" * 100)
+        g.ask("/bad/x")
+        g.backend.answers["/bad/x"] = (200, {}, b"")
+        wanted -= 100
+        until(lambda: g.ask("/bad/x").headers["X-Left"] == str(wanted), f"{status} is charged")
+
+
 def test_configuration():
     for words, wanted in (
         ("cost=1; weir_after cost=2", "weir_after is given twice; write all costs in one"),
-        ("user=$remote_user", "weir_after: unknown parameter `user=$remote_user`; it takes cost= and cost:UNIT=, or `off`"),
-        ("off cost=1", "weir_after: unknown parameter `off`; it takes cost= and cost:UNIT=, or `off`"),
+        ("user=$remote_user", "weir_after: unknown parameter `user=$remote_user`; it takes cost=, cost:UNIT= and status=, or `off`"),
+        ("off cost=1", "weir_after: unknown parameter `off`; it takes cost=, cost:UNIT= and status=, or `off`"),
         ("cost=1 cost=2", "weir: `cost=` is given twice"),
+        ("status=401 status=403", "weir: `status=` is given twice; write all statuses in one, as in status=401,403"),
+        *((f"status={text}", f"weir: `status={text}`: `{part}` is not a status; write numbers from 100 to 599 and classes such as 4xx, "
+           "with commas between them")
+          for text, part in (("", ""), ("401,", ""), (",401", ""), ("401,,403", ""), ("99", "99"), ("600", "600"), ("6xx", "6xx"), ("0xx", "0xx"),
+                             ("4x1", "4x1"), ("4XX", "4XX"), ("401-403", "401-403"), ("+40", "+40"), ("4011", "4011"))),
         ("cost=abc", "weir: the cost must be a whole number, or an expression that results in one, not `abc`"),
     ):
         status, said = g.test_config(server=f"location / {{ weir main; weir_after {words}; }}")

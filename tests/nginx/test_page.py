@@ -134,7 +134,7 @@ def test_the_status(g):
 
 def test_every_block(g):
     """Of both pages: nginx takes it where it belongs."""
-    zones = "".join(f"weir_zone {name} 1m rules=@FOLDER@/rules.yaml;\n" for name in ("api", "attempts"))
+    zones = "".join(f"weir_zone {name} 1m rules=@FOLDER@/rules.yaml;\n" for name in ("api", "attempts", "failures"))
     for text in blocks(PAGE, "nginx") + blocks(text_of("docs", "hodor.md"), "nginx"):
         text = re.sub(r" *#.*", "", placed(text))
         http, server = zones, "location = /auth { return 204; }\n"
@@ -251,3 +251,26 @@ def test_every_directive():
 
 def test_nginx_ends_well(g):
     g.stop()
+
+
+def test_failed_logins():
+    """The sixth attempt after five failures is refused; successes do not count."""
+    http, server = re.search("`(weir_zone failures .*?;)`", PAGE)[1], block("nginx", "location = /login {\n    weir failures")
+    rules = block("yaml", "rules:\n  - id: failed-logins")
+    with Gateway(placed(http), placed(server), {"failures": rules}) as g:
+        def attempt(status):
+            g.backend.answers["/login"] = (status, {}, b"")
+            return g.ask("/login", "POST").status
+
+        def counted():
+            return sum(request.path == "/login" for request in g.backend.seen)
+
+        for _ in range(10):
+            expect(attempt(200), 200, "a success")
+        for i in range(5):
+            expect(attempt((401, 403)[i % 2]), (401, 403)[i % 2], f"failure {i + 1}")
+        until(lambda: attempt(200) == 429, "five failures are enough")
+        before = counted()
+        expect(attempt(401), 429, "the sixth")
+        expect(counted(), before, "the upstream does not see it")
+        expect(g.ask("/login", "GET").status != 429, True, "another method")

@@ -9,64 +9,7 @@
 
 #include "base/clock.h"
 #include "engine/explain.h"
-#include "servers.h"
-
-static struct redis_server server;
-
-/* ---- handles ---- */
-
-enum { PATIENT_MS = 5000 }; /* no test fails because the machine is slow */
-
-/* A list of rules as the text of a rules file. */
-static const char *file_of(const char *rules)
-{
-    static char text[4000];
-    snprintf(text, sizeof text, "rules:\n%s", rules);
-    return text;
-}
-
-static struct weir *open_host(const char *prefix, const char *rules, struct weir_options options)
-{
-    char address[100];
-    struct weir_store_status status = { 0 };
-    snprintf(address, sizeof address, "redis://127.0.0.1:%u/0?prefix=%s", server.port, prefix);
-    options.rules_text = file_of(rules);
-    options.counters = address;
-    if (!options.store_deadline_ms)
-        options.store_deadline_ms = PATIENT_MS;
-    struct weir *weir = open_with(options);
-    for (int i = 0; i < 1000 && !status.up; i++) {
-        usleep(5000);
-        weir_store_status(weir, &status);
-    }
-    assert_true(status.up);
-    return weir;
-}
-
-static struct weir_verdict check_now(struct weir *weir, struct weir_request request)
-{
-    return check_at(weir, request, weir_now_us());
-}
-
-static unsigned passes_now(struct weir *weir, struct weir_request request, unsigned count)
-{
-    unsigned passed = 0;
-    while (count-- > 0)
-        passed += check_now(weir, request).allowed;
-    return passed;
-}
-
-/* What one command answers, as text. */
-static void ask_server(char *ret, size_t cap, const char *a, const char *b, const char *c)
-{
-    struct talk talk;
-    struct reply reply;
-    assert_true(talk_open(&talk, &server));
-    talk_write(&talk, a, b, c, NULL);
-    assert_true(talk_read(&talk, &reply));
-    snprintf(ret, cap, "%.*s", SV_FMT(reply.text));
-    talk_close(&talk);
-}
+#include "hosts.h"
 
 static int64_t server_counts(const char *what)
 {
@@ -455,16 +398,6 @@ static void test_no_share(void **state)
     weir_close(weir);
 }
 
-/* Stops the server, or lets it go on. It has to be asked for its process before. */
-static pid_t server_process(void)
-{
-    char text[4000];
-    ask_server(text, sizeof text, "INFO", "server", NULL);
-    const char *at = strstr(text, "process_id:");
-    assert_non_null(at);
-    return (pid_t)strtol(at + strlen("process_id:"), NULL, 10);
-}
-
 static void wait_until_up(struct weir *weir, uint64_t refunded)
 {
     struct weir_store_status status = { 0 };
@@ -713,19 +646,6 @@ static void test_refund_of_shadows(void **state)
         usleep(20000); /* it is sent, and nobody waits for it */
     }
     weir_close(weir);
-}
-
-static int start(void **state)
-{
-    (void)state;
-    return redis_server_start(&server) ? 0 : -1;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    redis_server_stop(&server);
-    return 0;
 }
 
 int main(void)

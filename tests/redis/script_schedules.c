@@ -93,7 +93,15 @@ static uint64_t pick_number(struct run *r)
         number = edges[random_in(&r->rnd, 0, 2)] + (uint64_t)random_in(&r->rnd, -2, 1);
     else
         number = (uint64_t)random_scaled(&r->rnd, random_one_in(&r->rnd, 2) ? 20 : (int64_t)most);
+    if (r->model.overdraft)
+        most /= 2;
     return number < most ? number : most;
+}
+
+static void apply_limit(struct run *r)
+{
+    limit_init(&r->limit, r->model.algorithm, r->model.max, r->model.burst, r->model.per_us);
+    r->limit.overdraft = r->model.overdraft;
 }
 
 static int64_t pick_per(struct random *rnd)
@@ -109,6 +117,7 @@ static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm)
     *r = (struct run){ .seed = seed, .rnd = { seed } };
     r->model.algorithm = algorithm;
     r->wide = algorithm != LIMIT_SLIDING_WINDOW && random_one_in(&r->rnd, 2);
+    r->model.overdraft = random_one_in(&r->rnd, 3);
     r->model.max = random_one_in(&r->rnd, 30) ? 0 : pick_number(r);
     r->model.per_us = algorithm == LIMIT_CALENDAR ? 0 : pick_per(&r->rnd);
     if (is_bucket(r))
@@ -116,7 +125,7 @@ static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm)
     r->forward = is_bucket(r) && random_one_in(&r->rnd, 2);
     r->unit = (enum calendar_unit)random_in(&r->rnd, 0, CALENDAR_UNITS - 1);
     r->now_us = random_in(&r->rnd, CLOCK_END_US / 8, CLOCK_END_US / 2);
-    limit_init(&r->limit, algorithm, r->model.max, r->model.burst, r->model.per_us);
+    apply_limit(r);
     snprintf(r->key, sizeof r->key, "weir:%d:{%llu}:schedule:%d", SCRIPT_LAYOUT, (unsigned long long)seed, algorithm);
     const char *tail = strchr(r->key, '{');
     r->cells[0] = (struct store_cell){ .limit = &r->limit, .field = SV("limit.x") };
@@ -204,7 +213,7 @@ static void move_clock(struct run *r)
         r->now_us = next;
 }
 
-static uint64_t pick_cost(struct run *r)
+static uint64_t pick_any_cost(struct run *r)
 {
     uint64_t capacity = r->limit.capacity, last = r->last.remaining;
     switch (random_in(&r->rnd, 0, 7)) {
@@ -225,6 +234,16 @@ static uint64_t pick_cost(struct run *r)
     }
 }
 
+/* With overdraft often far beyond the capacity; below 2^32 in all unless the run is wide. */
+static uint64_t pick_cost(struct run *r)
+{
+    if (!r->model.overdraft)
+        return pick_any_cost(r);
+    uint64_t most = r->wide ? limit_overdraft_cost(&r->limit) : UINT32_MAX - r->limit.capacity;
+    uint64_t cost = random_one_in(&r->rnd, 3) ? (uint64_t)random_scaled(&r->rnd, (int64_t)most) : pick_any_cost(r);
+    return cost < most ? cost : most;
+}
+
 /* An administrator changes the numbers. */
 static void change_limit(struct run *r)
 {
@@ -233,7 +252,7 @@ static void change_limit(struct run *r)
         r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(r);
     if (r->model.algorithm == LIMIT_FIXED_WINDOW && random_one_in(&r->rnd, 2))
         r->model.per_us = pick_per(&r->rnd);
-    limit_init(&r->limit, r->model.algorithm, r->model.max, r->model.burst, r->model.per_us);
+    apply_limit(r);
 }
 
 /* ---- what should come of it ---- */
@@ -277,6 +296,8 @@ static struct expected expect_window(struct run *r)
     if (debt > 0)
         add_debt(r, &w, debt);
     struct limit_take take = limit_take(&r->limit, &w, r->state, r->now_us, cost);
+    if (!take.fits && cost > 0 && r->limit.overdraft)
+        take = limit_overdraw(&r->limit, &w, r->state, r->now_us, cost);
     bool charged = take.fits && cost > 0 && r->call.charge;
     if (charged) {
         r->state = take.next;
@@ -286,7 +307,7 @@ static struct expected expect_window(struct run *r)
     }
     expected.stored |= charged;
     expected.fits = take.fits;
-    expected.report = limit_report(&r->limit, &w, r->state, r->now_us, cost);
+    expected.report = limit_report(&r->limit, &w, r->state, r->now_us, limit_needs(&r->limit, cost));
     return expected;
 }
 
@@ -295,9 +316,9 @@ static void check_window(struct run *r)
     struct window w = window_at(r, r->now_us);
     struct limit_state before = r->state, theirs = r->cells[0].state;
     struct expected expected = expect_window(r);
-    struct limit_report report = limit_report(&r->limit, &w, theirs, r->now_us, r->cells[0].cost);
+    struct limit_report report = limit_report(&r->limit, &w, theirs, r->now_us, limit_needs(&r->limit, r->cells[0].cost));
     EXPECT(r, r->cells[0].fits == expected.fits);
-    EXPECT(r, report.remaining == expected.report.remaining);
+    EXPECT(r, report.remaining == expected.report.remaining && report.debt == expected.report.debt);
     EXPECT(r, report.reset_us == expected.report.reset_us);
     EXPECT(r, report.retry_after_us == expected.report.retry_after_us);
     bool same_count = theirs.time == r->state.time && count_of(r, theirs) == count_of(r, r->state);
@@ -336,7 +357,7 @@ static void check_bucket(struct run *r)
                                          : model_look(&r->model, NULL, refused ? &r->cell : &looked, r->now_us, cost);
     r->roundings += charged;
     model_int per = r->model.per_us, lost = lost_in_all(r);
-    struct limit_report report = limit_report(&r->limit, NULL, r->cells[0].state, r->now_us, cost);
+    struct limit_report report = limit_report(&r->limit, NULL, r->cells[0].state, r->now_us, limit_needs(&r->limit, cost));
     EXPECT(r, answer.fits || !fits);
     if (answer.fits && !fits) {
         before.used += lost_in_store(r);

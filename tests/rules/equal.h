@@ -62,8 +62,8 @@ static inline bool match_equal(const struct rule_match *a, const struct rule_mat
 static inline bool limit_equal(const struct rule_limit *a, const struct rule_limit *b)
 {
     return sv_eq(a->name, b->name) && sv_eq(a->cost_unit, b->cost_unit) && a->named == b->named &&
-           a->algorithm == b->algorithm && a->max == b->max && a->burst == b->burst && a->per_us == b->per_us &&
-           a->unit == b->unit && a->week_start == b->week_start && !a->zone == !b->zone &&
+           a->overdraft == b->overdraft && a->algorithm == b->algorithm && a->max == b->max && a->burst == b->burst &&
+           a->per_us == b->per_us && a->unit == b->unit && a->week_start == b->week_start && !a->zone == !b->zone &&
            (!a->zone || sv_eq(a->zone->name, b->zone->name));
 }
 

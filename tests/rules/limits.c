@@ -116,16 +116,23 @@ static void long_forms(void **state)
 static void texts_for_people(void **state)
 {
     (void)state;
-    struct reading r =
-        limits_of("[ 10 per 60s, 5 per 90s burst 20, 1 per 36h, 1 per 1500ms, { calendar: day, max: 100, tz: "
-                  "Asia/Shanghai }, { calendar: week, max: 2, week_start: sunday }, 3 per month, { algorithm: "
-                  "sliding_window, max: 5, per: 1m } ]");
-    static const char *const expected[] = {
-        "10 per 1m",         "5 per 90s burst 20",          "1 per 36h",
-        "1 per 1500ms",      "100 per day (Asia/Shanghai)", "2 per week from sunday (UTC)",
-        "3 per month (UTC)", "5 per 1m sliding_window"
-    };
-    for (size_t i = 0; i < 8; i++) {
+    struct reading r = limits_of(
+        "[ 10 per 60s, 5 per 90s burst 20, 1 per 36h, 1 per 1500ms, { calendar: day, max: 100, tz: "
+        "Asia/Shanghai }, { calendar: week, max: 2, week_start: sunday }, 3 per month, { algorithm: "
+        "sliding_window, max: 5, per: 1m }, { name: o, max: 4503599627370495, per: 1m, overdraft: true }, { calendar: "
+        "month, max: 7, overdraft: true }, { max: 9007199254740991, per: 1m, overdraft: false } ]");
+    static const char *const expected[] = { "10 per 1m",
+                                            "5 per 90s burst 20",
+                                            "1 per 36h",
+                                            "1 per 1500ms",
+                                            "100 per day (Asia/Shanghai)",
+                                            "2 per week from sunday (UTC)",
+                                            "3 per month (UTC)",
+                                            "5 per 1m sliding_window",
+                                            "4503599627370495 per 1m with overdraft",
+                                            "7 per month (UTC) with overdraft",
+                                            "9007199254740991 per 1m" };
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct buf text;
         buf_init(&text, 1000);
         rule_limit_text(&r.rules->rules[0].limits[i], &text);
@@ -281,9 +288,23 @@ static void bad_lengths_and_combinations(void **state)
           "f:1: rule a: limits.algorithm: must be token_bucket, fixed_window, sliding_window or calendar, not a list\n" },
         { "{ limit: 4, max: 1, per: 1s }",
           "f:1: rule a: limits: unknown field \"limit\"; allowed: name, algorithm, max, per, "
-          "burst, calendar, tz, week_start, unit\n" },
+          "burst, calendar, tz, week_start, unit, overdraft\n" },
         { "{ max: 1, per: 1s, unit: a b }",
           "f:1: rule a: limits.unit: must be a name of letters, digits, `_`, `-` and `.`, such as tokens, not \"a b\"\n" },
+        { "{ max: 1, per: 1s, overdraft: often }",
+          "f:1: rule a: limits.overdraft: must be true or false, not \"often\"\n" },
+        { "{ max: 4503599627370496, per: 1s, overdraft: true }",
+          "f:1: rule a: limits.overdraft: a limit with overdraft has a `max` of at most 4503599627370495, so that debts "
+          "can be "
+          "counted, too; lower it, or leave `overdraft` out\n" },
+        { "{ max: 1, per: 1s, burst: 4503599627370496, overdraft: true }",
+          "f:1: rule a: limits.overdraft: a limit with overdraft has a `max` of at most 4503599627370495, and so is its "
+          "`burst`, so "
+          "that debts can be counted, too; lower it, or leave `overdraft` out\n" },
+        { "{ algorithm: sliding_window, max: 2147483648, per: 1s, overdraft: true }",
+          "f:1: rule a: limits.overdraft: a sliding_window with overdraft has a `max` of at most 2147483647, so that debts "
+          "can be "
+          "counted, too; lower it, or leave `overdraft` out\n" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_limits(cases[i].text, cases[i].report);

@@ -52,6 +52,7 @@ RULES = [{"limits": limits} for limits in (
     *({"max": 1, "calendar": "week", "algorithm": name, **more} for name in ("token_bucket", "sliding_window", "calendar", None)
       for more in ({}, {"tz": "UTC"}, {"burst": 2}, {"week_start": "sunday"}, {"week_start": "Sunday"})),
     {**LIMIT, "algorithm": "fixed_window", "burst": 2}, {**LIMIT, "algorithm": "fixed_window", "burst": None},
+    *({**LIMIT, "overdraft": value} for value in (True, False, None, "true", "yes", 1, [])),
 )] + [{"limits": LIMIT, **more} for more in (
     {"by": "ip"}, {"by": []}, {"by": ["ip", "ip"]}, {"by": "colour"}, {"by": ["method", "path", "route", "host", "ip", "user", "event", "key"]},
     {"by": ["method", "path", "route", "host", "ip", "user", "event", "key", "header:X-A"]}, {"match": None}, {"match": {}},

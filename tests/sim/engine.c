@@ -98,6 +98,8 @@ static void pick_numbers(struct schedule *s, struct sim_limit *l)
     l->counts = one_in(s, 3) ? (int)pick(s, 1, SIM_UNITS - 1) : 0;
     l->max = one_in(s, 25) ? 0 : counts && one_in(s, 4) ? pick_wide(s) : pick_number(s);
     l->burst = l->algorithm == SIM_BUCKET && one_in(s, 3) ? pick_number(s) : 0;
+    l->overdraft =
+        l->algorithm != SIM_BUCKET && one_in(s, 4) && l->max <= (l->algorithm == SIM_SLIDING ? INT32_MAX : 1LL << 51);
     l->per_us = pick_period(s);
     l->scale = s->style == MILLISECONDS ? WEEK : l->per_us;
     l->unit = (enum sim_unit)pick(s, SIM_MINUTE, SIM_YEAR);
@@ -125,16 +127,18 @@ static void write_limit(FILE *to, const struct sim_limit *l)
     static const char *const algorithms[] = { "token_bucket", "fixed_window", "sliding_window" };
     static const char *const counts[SIM_UNITS] = { "", ",\"unit\":\"u1\"", ",\"unit\":\"u2\"" };
     static const char *const units[] = { "minute", "hour", "day", "week", "month", "year" };
+    const char *overdraft = l->overdraft ? ",\"overdraft\":true" : "";
     if (l->algorithm == SIM_CALENDAR) {
-        fprintf(to, "{\"name\":\"%s\",\"calendar\":\"%s\",\"max\":%llu%s%s}", l->name, units[l->unit],
-                (unsigned long long)l->max, l->utc_offset_us ? ",\"tz\":\"Asia/Shanghai\"" : "", counts[l->counts]);
+        fprintf(to, "{\"name\":\"%s\",\"calendar\":\"%s\",\"max\":%llu%s%s%s}", l->name, units[l->unit],
+                (unsigned long long)l->max, l->utc_offset_us ? ",\"tz\":\"Asia/Shanghai\"" : "", counts[l->counts],
+                overdraft);
         return;
     }
     fprintf(to, "{\"name\":\"%s\",\"algorithm\":\"%s\",\"max\":%llu,\"per\":\"%lldms\"", l->name, algorithms[l->algorithm],
             (unsigned long long)l->max, (long long)(l->per_us / MS));
     if (l->burst)
         fprintf(to, ",\"burst\":%llu", (unsigned long long)l->burst);
-    fprintf(to, "%s}", counts[l->counts]);
+    fprintf(to, "%s%s}", counts[l->counts], overdraft);
 }
 
 static void write_rule(FILE *to, const struct sim_rule *rule)
@@ -256,10 +260,10 @@ enum { LINE_BYTES = 1000 };
 
 static void line_of_weir(const struct weir_verdict *v, const struct weir_shadows *shadows, char line[LINE_BYTES])
 {
-    int n = snprintf(line, LINE_BYTES, "%s %s/%s max %llu remaining %llu reset %lld retry %lld window %lld",
+    int n = snprintf(line, LINE_BYTES, "%s %s/%s max %llu remaining %llu debt %llu reset %lld retry %lld window %lld",
                      v->allowed ? "pass" : "refuse", v->rule, v->limit, (unsigned long long)v->max,
-                     (unsigned long long)v->remaining, (long long)v->reset_ms, (long long)v->retry_after_ms,
-                     (long long)v->window_ms);
+                     (unsigned long long)v->remaining, (unsigned long long)v->debt, (long long)v->reset_ms,
+                     (long long)v->retry_after_ms, (long long)v->window_ms);
     if (v->unit[0])
         n += snprintf(line + n, LINE_BYTES - (size_t)n, " unit %s", v->unit);
     for (uint32_t i = 0; i < shadows->count; i++)
@@ -268,10 +272,10 @@ static void line_of_weir(const struct weir_verdict *v, const struct weir_shadows
 
 static void line_of_model(const struct sim_verdict *v, char line[LINE_BYTES])
 {
-    int n = snprintf(line, LINE_BYTES, "%s %s/%s max %llu remaining %llu reset %lld retry %lld window %lld",
+    int n = snprintf(line, LINE_BYTES, "%s %s/%s max %llu remaining %llu debt %llu reset %lld retry %lld window %lld",
                      v->allowed ? "pass" : "refuse", v->rule, v->limit, (unsigned long long)v->max,
-                     (unsigned long long)v->remaining, (long long)v->reset_ms, (long long)v->retry_after_ms,
-                     (long long)v->window_ms);
+                     (unsigned long long)v->remaining, (unsigned long long)v->debt, (long long)v->reset_ms,
+                     (long long)v->retry_after_ms, (long long)v->window_ms);
     if (v->unit)
         n += snprintf(line + n, LINE_BYTES - (size_t)n, " unit u%d", v->unit);
     for (size_t i = 0; i < v->shadow_count; i++)

@@ -121,6 +121,12 @@ static uint64_t remaining(const struct sim_limit *l, const struct sim_state *s, 
     return used < all ? (uint64_t)((all - used) / whole) : 0;
 }
 
+static uint64_t debt(const struct sim_limit *l, const struct sim_state *s, int64_t now_us)
+{
+    __int128 whole, used = in_use(l, s, now_us, &whole), all = capacity(l) * whole;
+    return used > all ? (uint64_t)((used - all + whole - 1) / whole) : 0;
+}
+
 /* The first wait after which there is room for a cost, or after which it is unused. Time only makes room. */
 static int64_t wait_us(const struct sim_limit *l, const struct sim_state *s, int64_t now_us, bool unused, uint64_t cost)
 {
@@ -322,7 +328,17 @@ static bool applies(const struct sim_rule *rule, const struct sim_request *q)
 
 static uint64_t cost_of(const struct sim_limit *l, const struct sim_request *q)
 {
-    return l->counts ? q->others[l->counts] : q->cost;
+    uint64_t cost = l->counts ? q->others[l->counts] : q->cost;
+    /* The most that can be owed beside what is used. */
+    uint64_t most = (l->algorithm == SIM_SLIDING ? UINT32_MAX : (UINT64_C(1) << 53) - 1) - capacity(l);
+    return l->overdraft && cost > most ? most : cost;
+}
+
+/* What has to fit. */
+static uint64_t need_of(const struct sim_limit *l, const struct sim_request *q)
+{
+    uint64_t cost = cost_of(l, q);
+    return l->overdraft && cost > 1 ? 1 : cost;
 }
 
 static void add_rule(struct plan *plan, struct sim *sim, const struct sim_rule *rule, const struct sim_request *q,
@@ -338,7 +354,7 @@ static void add_rule(struct plan *plan, struct sim *sim, const struct sim_rule *
             e->state = e->cell->state;
             judged_us = own_time_us(e->limit, &e->state);
         }
-        e->fits = has_room(e->limit, &e->state, judged_us, cost_of(e->limit, q));
+        e->fits = has_room(e->limit, &e->state, judged_us, need_of(e->limit, q));
     }
 }
 
@@ -393,7 +409,7 @@ static void name_limit(const struct plan *plan, const struct sim_request *q, int
         if (!v->allowed && e->fits)
             continue;
         uint64_t left = remaining(e->limit, &e->shown, now_us);
-        int64_t retry = v->allowed ? 0 : retry_us(e->limit, &e->shown, now_us, cost_of(e->limit, q));
+        int64_t retry = v->allowed ? 0 : retry_us(e->limit, &e->shown, now_us, need_of(e->limit, q));
         if (named && !(v->allowed ? left < least : waits_longer(retry, longest)))
             continue;
         named = e;
@@ -408,6 +424,7 @@ static void name_limit(const struct plan *plan, const struct sim_request *q, int
     v->unit = named->limit->counts;
     v->max = capacity(named->limit);
     v->remaining = least;
+    v->debt = debt(named->limit, &named->shown, now_us);
     v->reset_ms = ms_up(reset_us(named->limit, &named->shown, now_us));
     v->retry_after_ms = ms_up(longest);
     v->window_ms = ms_up(window_us(named->limit, now_us));

@@ -29,6 +29,7 @@ struct sim_limit {
     uint64_t max, burst; /* burst 0: none given */
     int64_t per_us;
     int counts;         /* its unit; 0: requests */
+    bool overdraft;     /* while 1 fits everything passes; not of buckets */
     int64_t scale;      /* bucket: a multiple of per_us, the same for as long as the cell lives */
     enum sim_unit unit; /* calendar, with an offset from UTC that never changes */
     int64_t utc_offset_us;
@@ -93,7 +94,7 @@ struct sim_verdict {
     bool allowed, applied;
     const char *rule, *limit;
     int unit;
-    uint64_t max, remaining;
+    uint64_t max, remaining, debt;
     int64_t reset_ms, retry_after_ms, window_ms;
     const char *shadow[SIM_RULES];
     size_t shadow_count;

@@ -256,6 +256,8 @@ static void plans_and_units_are_set(void **state)
     good(set(source, "api", "limits", "[\"4 per 1s\"]"));
     good(set(source, "api", "unit", "tokens"));
     good(set(source, "api", "limits.token_bucket.unit", "bytes"));
+    good(set(source, "api", "overdraft", "true"));
+    bad(set(source, "api", "overdraft", "often"), "overdraft: must be true or false");
     bad(set(source, "api", "plan", ""), "plans: needs `plan`");
     struct source_reading reading = { 0 };
     good(source_read(source, NULL, &reading, &error));
@@ -265,6 +267,7 @@ static void plans_and_units_are_set(void **state)
     assert_int_equal(rule->plans[1].limits[0].max, 3);
     assert_true(sv_eq(rule->plan.header, SV("x-plan")));
     assert_true(sv_eq(rule->limits[0].cost_unit, SV("bytes")));
+    assert_true(rule->limits[0].overdraft);
     source_reading_done(&reading);
     source_close(source);
 }

@@ -2,8 +2,8 @@
 --
 --   KEYS      of each plan one for each rule, shadows last
 --   ARGV[1]   doubles: now or 0; for each plan: 1 to charge, rules, cells in all; for each rule: cells, 1 if it is a shadow; for
---             each of its cells: algorithm, max, debt, cost, and: bucket per, capacity, 0 · fixed and sliding per, 0, 0 ·
---             calendar start, end, end of the next window
+--             each of its cells: algorithm (4 more with overdraft), max, debt, cost, and: bucket per, capacity, 0 · fixed and
+--             sliding per, 0, 0 · calendar start, end, end of the next window
 --   ARGV[2…]  the field of each cell
 --
 -- Answers for each plan: a status and the clock as doubles; the state of each cell; unless all fit, a byte for each rule and
@@ -35,6 +35,11 @@ local function decide(keys, fields, at, charge, rules)
       local value, algorithm, max, debt, cost, a, b, c, room, moved, why = states[i]
       algorithm, max, debt, cost, a, b, c, at = unpack('<ddddddd', packed, at)
       cell = cell + 1
+      local least = cost -- that has to fit
+      if algorithm >= 4 then
+        algorithm = algorithm - 4
+        if cost > 1 then least = 1 end
+      end
       if algorithm == 0 then
         local when, tokens, parts, state
         --@ bucket.lua
@@ -48,7 +53,7 @@ local function decide(keys, fields, at, charge, rules)
           states[i] = ZEROS:sub(9)
         end
         if charge and room and cost > 0 then
-          tokens = tokens + cost
+          if cost <= 2 ^ 53 - 1 - tokens then tokens = tokens + cost else tokens, parts = 2 ^ 53 - 1, 0 end
           --@ bucket_state.lua
           charged[cell - fields] = state
         end
@@ -61,14 +66,17 @@ local function decide(keys, fields, at, charge, rules)
         else
           local finish, length
           --@ window.lua
-          first, second, wait, room = finish, length, finish - now, count <= max - cost
+          first, second, wait, room = finish, length, finish - now, count <= max - least
         end
         if count + cost > 0 then
           if wait > need then need, spare = wait, 0 end
           look = look or begun or moved
         end
         if moved then states[i] = pack('<ddd', first, second, count) elseif not value then states[i] = ZEROS end
-        if charge and room and cost > 0 then charged[cell - fields] = pack('<ddd', first, second, count + cost) end
+        if charge and room and cost > 0 then
+          local most = (algorithm == 2 and 2 ^ 32 or 2 ^ 53) - 1
+          charged[cell - fields] = pack('<ddd', first, second, cost <= most - count and count + cost or most)
+        end
       end
       if why then
         local field = ARGV[cell]

@@ -1,5 +1,5 @@
--- A sliding window at `now`: of value, max, debt, cost and a (its length) it makes start, previous, count, moved, begun and
--- room. Or `why` it is damaged.
+-- A sliding window at `now`: of value, max, debt, least (what has to fit) and a (its length) it makes start, previous, count,
+-- moved, begun and room. Or `why` it is damaged.
 local offset = 0
 start, previous, count, moved, begun = now, 0, 0, false, true
 if value then
@@ -26,4 +26,4 @@ end
 --@ muldiv.lua
 local in_view, rest = muldiv(a - offset, previous, a)
 if rest > 0 then in_view = in_view + 1 end
-room = in_view + count + cost <= max
+room = in_view + count + least <= max

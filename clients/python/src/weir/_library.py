@@ -85,6 +85,7 @@ class CVerdict(ctypes.Structure):
         ("status", c_uint16),
         ("max", c_uint64),
         ("remaining", c_uint64),
+        ("debt", c_uint64),
         ("reset_ms", c_int64),
         ("retry_after_ms", c_int64),
         ("window_ms", c_int64),
