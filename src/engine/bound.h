@@ -53,6 +53,8 @@ struct bound_rule {
     const struct bound_set *plans; /* as in `rule` */
     const sv *plan_names;          /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
     uint64_t id;                   /* hash of the rule's id */
+    const struct rule_penalty *penalty; /* NULL: it penalises nobody */
+    uint64_t penalty_id;                /* as the id of a limit, for the cell of a subject's penalty */
     sv key_end;                    /* of its keys in the store: see keys.h */
 };
 

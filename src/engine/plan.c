@@ -19,6 +19,7 @@ static inline __attribute__((always_inline)) struct counter *plan_rule(struct co
         c->kind = set->counter;
         c->held = false;
         c->reading = 0;
+        c->penalty = PENALTY_NONE;
         if (limit->limit.algorithm == LIMIT_CALENDAR)
             c->window = limit_current_window(limit, now_us);
         c->ask =
@@ -80,6 +81,7 @@ static struct counter *plan_mode(struct decision *d, struct counter *next, enum 
         const struct bound_rule *rule = &bound->rules[matches[i]];
         if (rule->mode != mode)
             continue;
+        d->penalties |= rule->penalty != NULL;
         *remote = *remote || rule->counter != COUNTER_CELL;
         if (several && rule->by_path) {
             next = plan_readings(next, bound, rule, facts, d->request, d->now_us);
@@ -98,6 +100,7 @@ static void plan_fill(struct decision *d, const uint32_t *matches, size_t count,
                       sv user)
 {
     bool several = d->bound->by_path && facts_readings(facts) > 1, remote = false;
+    d->penalties = false;
     struct counter *end = plan_mode(d, d->counters, MODE_ENFORCE, matches, count, facts, several, &remote);
     d->enforced = (size_t)(end - d->counters);
     if (d->enforced < needed)
