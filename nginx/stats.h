@@ -25,6 +25,8 @@ struct stats_rule {
     uint32_t named;
     uint64_t counts[OUTCOMES]; /* before the name, because each decision uses them */
     uint64_t passed;           /* requests that it applied to, and had room for */
+    uint64_t penalties;        /* that began */
+    uint64_t penalised;        /* requests that it refused because of one */
     char id[WEIR_ID_MAX + 4];
 };
 

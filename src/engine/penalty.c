@@ -4,8 +4,8 @@
  *
  * The window of refusals opens with the first one and lasts `within`, as a fixed window does. `after` refusals in it begin
  * a penalty, and the next window opens with the first refusal after its end: refusals during a penalty write nothing. The
- * level counts penalties in a row. It is forgotten `most` after the end of the last one; where penalties do not grow, at its
- * end.
+ * level counts penalties in a row. It is forgotten `most` after the end of the last one; where penalties do not grow, at
+ * its end.
  *
  * A penalty that ends later than its whole length from now on was begun by a clock that was set back since, or by numbers
  * of the rule that were changed since. It is cut to that length: nobody is refused for longer than a penalty lasts. The
@@ -18,6 +18,8 @@
 
 #include "base/check.h"
 #include "engine/counter.h"
+#include "engine/handle.h"
+#include "engine/hazard.h"
 
 enum { SINCE_BITS = 42, SINCE_SHIFT = 10, COUNT_BITS = 16, SHARE = LIMIT_SHARES / 2 };
 #define SINCE_MASK ((UINT64_C(1) << SINCE_BITS) - 1)
@@ -232,4 +234,29 @@ void decision_count_refusals(struct decision *d)
             penalty_refused(d->bound->cells, c->rule, c->subject, d->now_us, &view))
             mark(d, i, end, PENALTY_BEGINS, view.rest_us);
     }
+}
+
+/* ---- of subjects that are known by name ---- */
+
+static bool is_exempt(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
+{
+    const struct override_slot *override = bound_override(bound, rule, subject, now_us);
+    return override && bound->overrides.effects[override->effect].set.limit_count == 0;
+}
+
+void weir_look_penalties(struct weir *weir, const struct penalised_entry *entries, size_t count, int64_t now_us,
+                         struct penalty_view *ret)
+{
+    const struct bound_rule *rule = NULL;
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    for (size_t i = 0; i < count; i++) {
+        sv id = subject_rule(&entries[i].subject);
+        if (bound && (i == 0 || !sv_eq(id, subject_rule(&entries[i - 1].subject))))
+            rule = bound_find(bound, id);
+        ret[i] = (struct penalty_view){ 0 };
+        if (rule && rule->penalty && !is_exempt(bound, rule, entries[i].hash, now_us))
+            ret[i] = penalty_look(bound->cells, rule, entries[i].hash, now_us);
+    }
+    if (bound)
+        hazard_release();
 }

@@ -23,7 +23,8 @@ static inline uint64_t penalty_cell(const struct bound_rule *rule, uint64_t subj
 }
 
 /* The rule penalises (rule->penalty). Writes nothing. */
-struct penalty_view penalty_look(const struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t now_us);
+struct penalty_view penalty_look(const struct cells *cells, const struct bound_rule *rule, uint64_t subject,
+                                 int64_t now_us);
 /* The same before a decision: if the clock was set back, the penalty is shortened so that it does not run again. */
 struct penalty_view penalty_check(struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t now_us);
 /* Counts a refusal. Returns true if a penalty begins with it; *ret is what holds afterwards. */
@@ -35,8 +36,8 @@ bool penalty_forget(struct cells *cells, const struct bound_rule *rule, uint64_t
 
 /* ---- of a decision ---- */
 
-/* Before anything is taken: finds the subjects of enforced rules that are penalised. Returns whether there are any; then the
- * request is refused. */
+/* Before anything is taken: finds the subjects of enforced rules that are penalised. Returns whether there are any; then
+ * the request is refused. */
 bool decision_find_penalties(struct decision *d);
 /* The request is refused: counts that for each enforced rule whose own limits have refused it. */
 void decision_count_refusals(struct decision *d);

@@ -67,7 +67,8 @@ static void name_limit(const struct decision *d, const struct counter *c, const 
     struct weir_verdict *v = d->verdict;
     v->allowed = d->allowed;
     v->applied = v->matched = true;
-    v->unavailable = v->penalty = false;
+    v->unavailable = false;
+    v->penalty = c->penalty != PENALTY_NONE;
     v->status = d->allowed ? 0 : refusal_status(d->bound, c->rule->rule);
     v->max = c->ask.limit->capacity;
     v->remaining = report->remaining;
@@ -128,7 +129,6 @@ static const struct counter *least_left(const struct decision *d)
 static void name_penalty(const struct decision *d)
 {
     name_limit(d, d->penalised, &(struct limit_report){ .reset_us = d->penalty_us, .retry_after_us = d->penalty_us });
-    d->verdict->penalty = true;
 }
 
 void verdict_fill(const struct decision *d)

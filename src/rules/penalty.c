@@ -48,8 +48,7 @@ static void check_most(struct reader *r, const struct node *node, const struct r
     const struct node *most = node_get(node, SV("most"));
     size_t before = path_field(r, SV("most"));
     if (p->most_us < p->for_us)
-        report_error(r, most->line, "must be at least as long as `for`, not %s",
-                     shown_node(r, most));
+        report_error(r, most->line, "must be at least as long as `for`, not %s", shown_node(r, most));
     else if (p->grow == 1 && p->most_us > p->for_us)
         report_advice(r, most->line, "has no effect, because penalties do not grow with `grow: 1`; leave one of them out");
     path_end(r, before);

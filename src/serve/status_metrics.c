@@ -104,6 +104,31 @@ static void add_all_applied(const struct stats *stats, struct buf *out)
             stats_without_rule(stats));
 }
 
+static void add_penalty_count(struct buf *out, const char *name, const char *rule, uint64_t count)
+{
+    buf_printf(out, "%s{rule=\"", name);
+    add_label(out, weir_str(rule));
+    buf_printf(out, "\"} %llu\n", (unsigned long long)count);
+}
+
+/* Rules that have penalties. */
+static void add_penalties(const struct stats *stats, struct buf *out)
+{
+    static const char begun[] = "weir_penalties_total", refused[] = "weir_penalty_refusals_total";
+    size_t count = stats_rule_count(stats);
+    for (int k = 0; k < 2; k++) {
+        family(out, k ? refused : begun, "counter",
+               k ? "Requests that a rule refused because of a penalty, whatever its limits say."
+                 : "Penalties that began, by rule.");
+        for (size_t i = 0; i < count; i++) {
+            struct stats_rule rule;
+            stats_rule(stats, i, &rule);
+            if (rule.penalises)
+                add_penalty_count(out, k ? refused : begun, rule.id, k ? rule.penalised : rule.penalties);
+        }
+    }
+}
+
 static void add_latency(const struct stats *stats, struct buf *out)
 {
     struct stats_latency latency;
@@ -192,6 +217,7 @@ void status_write_metrics(struct server *server, struct buf *out)
           (double)server->started_us / (double)US_PER_S);
     add_decisions(facts.stats, out);
     add_all_applied(facts.stats, out);
+    add_penalties(facts.stats, out);
     counter(out, "weir_refunds_total", "Charges that were refunded, to one limit at least.", stats_refunds(facts.stats));
     add_latency(facts.stats, out);
     add_rules(&facts, out);
