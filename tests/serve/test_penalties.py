@@ -97,13 +97,14 @@ def test_refused_listed_and_lifted(service):
 def test_over_resp(service):
     s = service(rules=RULES)
     penalise(s, "203.0.113.9")
-    with Wire(s.resp) as wire:
+    with Wire(s) as wire:
         words = ("path", "/login", "ip", "203.0.113.9")
         short = wire.ask("WEIR.CHECK", *words)
         expect((len(short), short[:2]), (7, [0, "login"]))
         long = wire.ask("WEIR.CHECK", "reply", "long", *words)
         expect((len(long), long[0], long[1], long[11], long[12]), (13, 0, "login", "requests", 1))
-        expect(wire.ask("WEIR.RESET", "login", "203.0.113.9"), 1, "resetting lifts it")
+        expect(wire.ask("AUTH", s.token), "OK")
+        expect(wire.ask("WEIR.RESET", "login", "203.0.113.9"), "OK", "resetting lifts it")
         expect(wire.ask("WEIR.CHECK", *words)[0], 1)
     expect(listed(s)["penalties"], [])
 
