@@ -249,7 +249,7 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
     const char *what = dry_run ? "would be refused" : "refused";
     if (v->applied) {
         ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s by rule \"%s\", limit \"%s\"%s%s%s%s, zone \"%V\"%s", what, v->rule,
-                      v->limit, v->penalty ? ", because of a penalty" : "", *whom ? " for " : "", whom, wait, &zone->name,
+                      v->limit, *whom ? " for " : "", whom, v->penalty ? ", because of a penalty" : "", wait, &zone->name,
                       left_out_text);
     } else if (v->status == WEIR_BAD_REQUEST) {
         ngx_log_error(NGX_LOG_ERR, log, 0,

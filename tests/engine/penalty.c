@@ -75,6 +75,20 @@ static void refusals_count_within_a_window(void **state)
     weir_close(weir);
 }
 
+/* A window is known to 1024 µs. */
+static void a_window_ends_on_time(void **state)
+{
+    (void)state;
+    int64_t first = NOW / 1024 * 1024;
+    for (int64_t early = 0; early < 2; early++) {
+        struct weir *weir = open_rules(RULES(", penalty: { after: 2, within: 1m, for: 10m }"));
+        assert_true(ask(weir, first).allowed);
+        assert_refused(ask(weir, first));
+        assert_int_equal(ask(weir, first + MINUTE - early).penalty, early == 1);
+        weir_close(weir);
+    }
+}
+
 static void each_is_longer_up_to_the_most(void **state)
 {
     (void)state;
@@ -459,6 +473,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_refusal_begins_it),
         cmocka_unit_test(refusals_count_within_a_window),
+        cmocka_unit_test(a_window_ends_on_time),
         cmocka_unit_test(each_is_longer_up_to_the_most),
         cmocka_unit_test(without_growth_all_are_alike),
         cmocka_unit_test(by_default_they_double_up_to_a_day),

@@ -598,6 +598,9 @@ void sim_decide(struct sim *sim, const struct sim_request *q, int64_t now_us, st
     struct sentence sentence = { .rules = sim->rules };
     find_penalties(sim, &enforced, q, now_us, write, &sentence);
     bool penalised = sentence.first;
+    /* The store is not asked about a request that is refused anyway. */
+    for (size_t i = 0; sim->one_clock && penalised && i < enforced.count; i++)
+        enforced.entries[i].fits = true;
     ret->allowed = decide_plan(&enforced, q, now_us, write && !penalised) && !penalised;
     if (!ret->allowed && write)
         count_refusals(sim, &enforced, q, now_us, &sentence);
@@ -607,7 +610,8 @@ void sim_decide(struct sim *sim, const struct sim_request *q, int64_t now_us, st
         if (!applies(&sim->rules[i], q) || sim->rules[i].mode != SIM_SHADOW)
             continue;
         add_rule(&shadow, sim, &sim->rules[i], q, now_us);
-        if (!decide_plan(&shadow, q, now_us, write && ret->allowed))
+        bool known = !(sim->one_clock && penalised);
+        if (!decide_plan(&shadow, q, now_us, write && ret->allowed) && known)
             ret->shadow[ret->shadow_count++] = sim->rules[i].id;
     }
 }
