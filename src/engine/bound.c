@@ -167,9 +167,11 @@ static void init_rules(struct binder *b, struct bound_sharing sharing)
             .by_class = by_class(rules, firsts, &first_count, sizeof firsts / sizeof *firsts, i),
             .counter = counter_of(rule, sharing),
             .id = rule_id(b->key, rule),
-            .penalty = rule->penalty.after > 0 && rule->mode == MODE_ENFORCE ? &rule->penalty : NULL,
+            .penalises = rule->penalty.after > 0 && rule->mode == MODE_ENFORCE,
             .penalty_id = penalty_id(b->key, rule),
         };
+        if (b->bound->rules[i].penalises)
+            b->bound->rules[i].penalty = &rule->penalty;
     }
 }
 

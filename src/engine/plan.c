@@ -1,7 +1,7 @@
 /* The plan of a decision: one counter for each limit of each rule that applies. */
 #include <stdlib.h>
 
-#include "engine/decision.h"
+#include "engine/penalty.h"
 #include "engine/remote.h"
 
 enum { MATCHES_INLINE = 64 };
@@ -81,7 +81,7 @@ static struct counter *plan_mode(struct decision *d, struct counter *next, enum 
         const struct bound_rule *rule = &bound->rules[matches[i]];
         if (rule->mode != mode)
             continue;
-        d->penalties |= rule->penalty != NULL;
+        d->penalties |= rule->penalises;
         *remote = *remote || rule->counter != COUNTER_CELL;
         if (several && rule->by_path) {
             next = plan_readings(next, bound, rule, facts, d->request, d->now_us);
@@ -92,6 +92,8 @@ static struct counter *plan_mode(struct decision *d, struct counter *next, enum 
         class = rule->by_class;
         const struct bound_set *set = bound_limits(bound, rule, facts, subject, d->now_us);
         next = plan_rule(next, bound, rule, set, subject, d->request, d->now_us);
+        if (__builtin_expect(rule->penalises, 0))
+            cells_prefetch(bound->cells, penalty_cell(rule, subject));
     }
     return next;
 }

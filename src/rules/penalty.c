@@ -36,7 +36,7 @@ static const struct field penalty_fields[] = {
     { "after", read_after, offsetof(struct rule_penalty, after),
       "needs `after`, the number of refusals that begin a penalty, from 1 to 10000" },
     { "within", read_time, offsetof(struct rule_penalty, within_us),
-      "needs `within`, the time in which they are counted, " LENGTHS },
+      "needs `within`, the time in which refusals are counted, " LENGTHS },
     { "for", read_time, offsetof(struct rule_penalty, for_us), "needs `for`, how long the first penalty lasts, " LENGTHS },
     { "grow", read_grow, offsetof(struct rule_penalty, grow) },
     { "most", read_time, offsetof(struct rule_penalty, most_us) },

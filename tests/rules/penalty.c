@@ -81,8 +81,9 @@ static void bad_values(void **state)
         { "true", "penalty: must be a mapping (field: value), not true" },
         { "{ after: 1, within: 1s }",
           "penalty: needs `for`, how long the first penalty lasts, a length such as 30s, 15m or 24h, from 1s to 3650d" },
-        { "{ after: 1, for: 1s }", "penalty: needs `within`, the time in which they are counted, a length such as 30s, 15m "
-                                   "or 24h, from 1s to 3650d" },
+        { "{ after: 1, for: 1s }",
+          "penalty: needs `within`, the time in which refusals are counted, a length such as 30s, 15m "
+          "or 24h, from 1s to 3650d" },
         { "{ within: 1s, for: 1s }",
           "penalty: needs `after`, the number of refusals that begin a penalty, from 1 to 10000" },
         { "{ after: 0, within: 1s, for: 1s }", AFTERS "0" },
