@@ -5,7 +5,7 @@
 
 static const char *with(char text[static 400], const char *penalty)
 {
-    snprintf(text, 400, "rules: [ { id: a, limits: 1 per day, penalty: %s } ]", penalty);
+    snprintf(text, 400, "rules: [ { id: a, by: user, limits: 1 per day, penalty: %s } ]", penalty);
     return text;
 }
 
@@ -112,16 +112,19 @@ static void bad_values(void **state)
 static void advice(void **state)
 {
     (void)state;
-    struct reading r = reading_of(
-        weir_str("rules:\n- { id: a, limits: 1 per day, penalty: { after: 1, within: 1s, for: 1s, grow: 1, most: 2s } }\n"
-                 "- { id: b, limits: 1 per day, mode: shadow, penalty: { after: 1, within: 1s, for: 1s } }\n"));
+    struct reading r = reading_of(weir_str(
+        "rules:\n- { id: a, by: user, limits: 1 per day, penalty: { after: 1, within: 1s, for: 1s, grow: 1, most: 2s } }\n"
+        "- { id: b, by: user, limits: 1 per day, mode: shadow, penalty: { after: 1, within: 1s, for: 1s } }\n- { id: c, "
+        "limits: 1 per day, penalty: { after: 1, within: 1s, for: 1s } }\n"));
     struct buf out;
     buf_init(&out, 10000);
     rules_report_print(&r.report, SV("f"), true, &out);
     assert_text(buf_sv(&out),
                 "f:2: rule a: advice: penalty.most: has no effect, because penalties do not grow with `grow: 1`; leave one "
                 "of them out\n"
-                "f:3: rule b: advice: penalty: has no effect while the rule is in shadow mode, which penalises nobody\n");
+                "f:3: rule b: advice: penalty: has no effect while the rule is in shadow mode, which penalises nobody\n"
+                "f:4: rule c: advice: penalty: penalises everybody together, because the rule has no `by`; count by ip, "
+                "user or key to penalise those who are refused\n");
     buf_done(&out);
     reading_done(&r);
 }
