@@ -81,7 +81,10 @@ static int print_all(const struct rules_call *call, sv body)
     if (call->options->json)
         buf_add(&out, body);
     else
-        json_array_foreach(penalties, i, penalty) print_penalty(penalty, &out);
+        json_array_foreach(penalties, i, penalty)
+        {
+            print_penalty(penalty, &out);
+        }
     if (json_integer_value(json_object_get(json, "left_out")) > 0)
         cli_error("the service remembers the names of %d penalised subjects for each thread; some are not listed", 1000);
     if (json_array_size(penalties) == 0 && !call->options->json)

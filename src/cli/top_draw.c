@@ -305,7 +305,10 @@ static void draw_penalties(const struct drawing *d)
         return;
     buf_printf(d->out, "\npenalised: %s\n",
                grouped(json_number_value(json_object_get(d->view->penalties, "running")), running));
-    json_array_foreach(penalties, i, penalty) draw_penalty(d, penalty, width);
+    json_array_foreach(penalties, i, penalty)
+    {
+        draw_penalty(d, penalty, width);
+    }
 }
 
 /* ---- all of it ---- */
