@@ -185,6 +185,7 @@ struct request_state {
     bool rate_headers; /* the answer has some */
     ngx_str_t rule, limit, shadow;
     uint64_t remaining;
+    bool penalty;
     int64_t retry_after_s; /* 0: not refused; -1: never */
 };
 

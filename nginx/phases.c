@@ -228,6 +228,7 @@ static void remember(ngx_http_request_t *r, struct request_state *state, const s
     state->rule = keep(r, v->rule);
     state->limit = keep(r, v->applied ? v->limit : "");
     state->remaining = v->remaining;
+    state->penalty = v->penalty;
     state->retry_after_s = v->retry_after_ms > 0 ? (v->retry_after_ms + 999) / 1000 : v->retry_after_ms;
 }
 
@@ -247,8 +248,9 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
     log->action = NULL;
     const char *what = dry_run ? "would be refused" : "refused";
     if (v->applied) {
-        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s by rule \"%s\", limit \"%s\"%s%s%s, zone \"%V\"%s", what, v->rule,
-                      v->limit, *whom ? " for " : "", whom, wait, &zone->name, left_out_text);
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s by rule \"%s\", limit \"%s\"%s%s%s%s, zone \"%V\"%s", what, v->rule,
+                      v->limit, *whom ? " for " : "", whom, v->penalty ? ", because of a penalty" : "", wait, &zone->name,
+                      left_out_text);
     } else if (v->status == WEIR_BAD_REQUEST) {
         ngx_log_error(NGX_LOG_ERR, log, 0,
                       "weir: %s, because the client repeats the header \"%s\" with different values, zone \"%V\"%s", what,

@@ -114,6 +114,12 @@ void stats_count_rule(struct stats *stats, const struct weir_rule_said *said, bo
             add_many(&rule->overdrawn, said->overdrawn);
         return;
     }
+    if (said->penalty == WEIR_PENALTY_RUNS) {
+        add(&find(stats, said->rule)->penalised);
+        return;
+    }
+    if (said->penalty == WEIR_PENALTY_BEGINS)
+        add(&find(stats, said->rule)->penalties);
     struct stats_limit *limit = find_limit(stats, said->rule, said->limit);
     add(said->said == WEIR_SAYS_REFUSE && !dry_run ? &limit->refused : &limit->would_refuse);
 }

@@ -26,6 +26,8 @@ struct stats_rule {
     uint64_t counts[OUTCOMES]; /* before the name, because each decision uses them */
     uint64_t passed;           /* requests that it applied to, and had room for */
     uint64_t overdrawn;        /* units that requests were charged beyond `max`, of limits with overdraft */
+    uint64_t penalties;        /* that began */
+    uint64_t penalised;        /* requests that it refused because of one */
     char id[WEIR_ID_MAX + 4];
 };
 

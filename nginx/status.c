@@ -188,6 +188,15 @@ static void add_all_applied(FILE *out, const struct facts *f)
            load(&stats->without_rule));
 }
 
+static void add_by_rule(FILE *out, const struct facts *f, const char *name, const char *rule, uint64_t count)
+{
+    fprintf(out, "%s{zone=", name);
+    add_quoted(out, f->name);
+    fprintf(out, ",rule=");
+    add_quoted(out, rule);
+    fprintf(out, "} %llu\n", number(count));
+}
+
 /* Most rules have no overdraft: only those that were overdrawn are listed. */
 static void add_overdrawn(FILE *out, const struct facts *f)
 {
@@ -195,15 +204,22 @@ static void add_overdrawn(FILE *out, const struct facts *f)
     fprintf(out,
             "# HELP weir_overdrawn_total Units that requests were charged beyond max, by rule, of limits with overdraft.\n"
             "# TYPE weir_overdrawn_total counter\n");
-    for (size_t i = 0; (rule = next_rule(f->zone->stats, &i));) {
-        if (load(&rule->overdrawn) == 0)
-            continue;
-        fprintf(out, "weir_overdrawn_total{zone=");
-        add_quoted(out, f->name);
-        fprintf(out, ",rule=");
-        add_quoted(out, rule->id);
-        fprintf(out, "} %llu\n", number(load(&rule->overdrawn)));
-    }
+    for (size_t i = 0; (rule = next_rule(f->zone->stats, &i));)
+        if (load(&rule->overdrawn) > 0)
+            add_by_rule(out, f, "weir_overdrawn_total", rule->id, load(&rule->overdrawn));
+}
+
+static void add_penalties(FILE *out, const struct facts *f)
+{
+    const struct stats_rule *rule;
+    fprintf(out, "# HELP weir_penalties_total Penalties that began, by rule.\n# TYPE weir_penalties_total counter\n");
+    for (size_t i = 0; (rule = next_rule(f->zone->stats, &i));)
+        add_by_rule(out, f, "weir_penalties_total", rule->id, load(&rule->penalties));
+    fprintf(out,
+            "# HELP weir_penalty_refusals_total Requests that a rule refused because of a penalty, whatever its limits "
+            "say.\n# TYPE weir_penalty_refusals_total counter\n");
+    for (size_t i = 0; (rule = next_rule(f->zone->stats, &i));)
+        add_by_rule(out, f, "weir_penalty_refusals_total", rule->id, load(&rule->penalised));
 }
 
 static void write_prometheus(FILE *out, const struct facts *f)
@@ -219,6 +235,7 @@ static void write_prometheus(FILE *out, const struct facts *f)
             add_decision(out, f, rule->id, k, load(&rule->counts[k]));
     add_all_applied(out, f);
     add_overdrawn(out, f);
+    add_penalties(out, f);
     metric(out, f, "weir_waits_total", "Decisions that waited for a slice of a leased rule.",
            load(&f->zone->stats->waited));
     metric(out, f, "weir_rules", "Rules in force.", f->status.rules);

@@ -1,7 +1,7 @@
 /* $weir_verdict and the others, for logs and conditions. */
 #include "module.h"
 
-enum variable { VAR_VERDICT, VAR_RULE, VAR_LIMIT, VAR_REMAINING, VAR_RETRY_AFTER, VAR_SHADOW };
+enum variable { VAR_VERDICT, VAR_RULE, VAR_LIMIT, VAR_REMAINING, VAR_RETRY_AFTER, VAR_SHADOW, VAR_PENALTY };
 
 static ngx_str_t verdict_text(const struct request_state *state)
 {
@@ -34,6 +34,8 @@ static ngx_str_t text_of(ngx_http_request_t *r, const struct request_state *stat
         return state->retry_after_s > 0 ? number(r, state->retry_after_s) : (ngx_str_t)ngx_null_string;
     case VAR_SHADOW:
         return state->shadow;
+    case VAR_PENALTY:
+        return state->penalty ? (ngx_str_t)ngx_string("1") : (ngx_str_t)ngx_null_string;
     }
     return (ngx_str_t)ngx_null_string;
 }
@@ -62,6 +64,7 @@ ngx_int_t variables_add(ngx_conf_t *cf)
         { ngx_string("weir_remaining"), VAR_REMAINING },
         { ngx_string("weir_retry_after"), VAR_RETRY_AFTER },
         { ngx_string("weir_shadow"), VAR_SHADOW },
+        { ngx_string("weir_penalty"), VAR_PENALTY },
     };
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         ngx_str_t name = variables[i].name;

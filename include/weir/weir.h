@@ -163,16 +163,23 @@ struct weir_shadows {
 /* The result of one rule for a request that it applies to. The strings are valid only during the call. */
 enum weir_said {
     WEIR_SAYS_PASS,        /* all of its limits have room, whatever other rules say */
-    WEIR_SAYS_REFUSE,      /* `limit` has no room */
+    WEIR_SAYS_REFUSE,      /* `limit` has no room, or the subject is penalised */
     WEIR_SAYS_WOULD_REFUSE /* the same, in shadow mode */
+};
+enum weir_penalty {
+    WEIR_PENALTY_NONE,
+    WEIR_PENALTY_BEGINS, /* with this refusal by `limit` */
+    WEIR_PENALTY_RUNS    /* the rule refuses the request because of an earlier one, whatever its limits say */
 };
 struct weir_rule_said {
     struct weir_str rule;
-    struct weir_str limit; /* the one with the longest wait that has no room; empty if the rule lets the request pass */
+    struct weir_str limit; /* the one with the longest wait that has no room; empty if the rule lets the request pass, or
+                              refuses it because of a penalty */
     enum weir_said said;
     uint64_t overdrawn; /* what the request was charged beyond `max` of the rule's limits with overdraft, all units added */
     uint32_t private_rule; /* private to weir: the rule, and the version of the rules */
     uint64_t private_rules;
+    enum weir_penalty penalty;
 };
 
 /* The request to decide about. Fields that are not set (zero) are ignored. Spaces and tabs at the beginning and end of
@@ -233,6 +240,7 @@ struct weir_verdict {
     bool unavailable;       /* refused because the store does not answer, not because a limit is reached */
     bool matched;           /* some rule applies, if only one in shadow mode */
     uint16_t status;        /* HTTP status of the refusal; 0 if allowed */
+    bool penalty;           /* refused because the subject is penalised: its rule refused it too often */
     uint64_t max;           /* capacity of the named limit */
     uint64_t remaining;     /* whole units left after this charge */
     uint64_t debt;          /* whole units used beyond `max`: time repays them before anything passes again; 0: none */

@@ -238,6 +238,7 @@ struct weir {
 
         /* Refused because the store does not answer, not because a limit is reached. */
         bool unavailable() const noexcept { return c_.unavailable; }
+        bool penalty() const noexcept { return c_.penalty; }
 
         /* Refused, but not by a rule: the event or key is blank, there was no memory, or the request repeats a header with
          * different values (then status() is 400). */

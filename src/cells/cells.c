@@ -598,6 +598,15 @@ bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const s
     return cells_take(cells, ask, ret);
 }
 
+struct limit_state cells_read(const struct cells *cells, uint64_t key)
+{
+    word16 seen;
+    struct cell *c = find_home(cells, key);
+    if (!read_own(c, key, &seen) && !look_elsewhere(cells, key, c, &seen))
+        return (struct limit_state){ 0 };
+    return state_payload(seen);
+}
+
 bool cells_forget(struct cells *cells, uint64_t key)
 {
     struct candidates p = candidates_of(cells, key);

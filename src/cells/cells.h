@@ -126,6 +126,8 @@ bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge
  * the limit whose share of the table's room the cell has, mostly ask->limit. Returns the state after it. */
 struct limit_state cells_charge(struct cells *cells, const struct cells_ask *ask, const struct limit *rank);
 
+/* Returns the state of a cell that does not belong to a limit; unused if there is none. Writes nothing. */
+struct limit_state cells_read(const struct cells *cells, uint64_t key);
 /* Forgets a cell. False: there is none. */
 bool cells_forget(struct cells *cells, uint64_t key);
 /* Starts loading what cells_look or cells_take will want. */

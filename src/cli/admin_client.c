@@ -8,10 +8,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "cli/cli.h"
 
+enum { PATH_BYTES_MAX = 4096, TOKEN_BYTES_MAX = 1024 };
 enum { WAIT_MS = 3000, BODY_BYTES_MAX = 32 << 20, REQUEST_BYTES_MAX = 8192, HOST_MAX = 256, PORT_MAX = 6 };
 
 /* ---- addresses ---- */
@@ -161,14 +165,21 @@ static int parse_answer(sv answer, sv *ret_body)
     return length == UINT64_MAX || length == rest.len ? (int)status : 0;
 }
 
-static int ask(int fd, const char *address, sv token, const char *path, struct buf *answer, struct weir_error *error,
-               int64_t end_us)
+struct question {
+    const char *address, *method, *path;
+    sv token, author;
+};
+
+static int ask(int fd, const struct question *q, struct buf *answer, struct weir_error *error, int64_t end_us)
 {
     CLEANUP(buf_done) struct buf request;
     buf_init(&request, REQUEST_BYTES_MAX);
     /* 1.0: the answer ends with the connection, and comes in one piece. */
-    buf_printf(&request, "GET %s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %.*s\r\n\r\n", path,
-               unix_path(address) ? "localhost" : address, SV_FMT(token));
+    buf_printf(&request, "%s %s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %.*s\r\n", q->method, q->path,
+               unix_path(q->address) ? "localhost" : q->address, SV_FMT(q->token));
+    if (q->author.len > 0)
+        buf_printf(&request, "X-Weir-Author: %.*s\r\n", SV_FMT(q->author));
+    buf_add(&request, SV("\r\n"));
     int why = request.failed ? EMSGSIZE : send_all(fd, buf_sv(&request), end_us);
     if (why == 0)
         why = receive_all(fd, answer, end_us);
@@ -177,13 +188,20 @@ static int ask(int fd, const char *address, sv token, const char *path, struct b
 
 int client_get(const char *address, sv token, const char *path, struct buf *ret_body, struct weir_error *error)
 {
+    return client_ask(address, token, "GET", path, (sv){ 0 }, ret_body, error);
+}
+
+int client_ask(const char *address, sv token, const char *method, const char *path, sv author, struct buf *ret_body,
+               struct weir_error *error)
+{
+    const struct question question = { address, method, path, token, author };
     int64_t end_us = clock_steady_us() + WAIT_MS * US_PER_MS;
     CLEANUP_CLOSE int fd =
         unix_path(address) ? connect_unix(unix_path(address), end_us, error) : connect_tcp(address, end_us, error);
     CLEANUP(buf_done) struct buf answer;
     sv body = { 0 };
     buf_init(&answer, BODY_BYTES_MAX);
-    int r = fd < 0 ? fd : ask(fd, address, token, path, &answer, error, end_us);
+    int r = fd < 0 ? fd : ask(fd, &question, &answer, error, end_us);
     if (r < 0)
         return r;
     int status = parse_answer(buf_sv(&answer), &body);
@@ -192,6 +210,33 @@ int client_get(const char *address, sv token, const char *path, struct buf *ret_
     buf_init(ret_body, BODY_BYTES_MAX);
     buf_add(ret_body, body);
     return status;
+}
+
+/* ---- the service ---- */
+
+int client_read_token(const struct client_service *service, struct buf *ret, struct weir_error *error)
+{
+    CLEANUP(buf_done) struct buf path;
+    const char *why = "the path is too long";
+    buf_init(&path, PATH_BYTES_MAX);
+    buf_printf(&path, "%s/admin-token", service->data);
+    bool read = !path.failed && cli_read_file(path.ptr, ret, &why);
+    if (read && sv_trim(buf_sv(ret)).len <= TOKEN_BYTES_MAX)
+        return 0;
+    return err_set(error, WEIR_E_SYSTEM, "%s/admin-token: %s; give the data folder of the service with --data",
+                   service->data, read ? "not a valid token" : why);
+}
+
+int client_bad_status(const struct client_service *service, int status, sv body, struct weir_error *error)
+{
+    if (status == 401)
+        return err_set(
+            error, WEIR_E_INVALID,
+            "%s: the service does not accept the token in %s/admin-token; give the data folder of that service with --data",
+            service->admin, service->data);
+    json_auto_t *json = json_loadb(body.ptr, body.len, 0, NULL);
+    const char *text = json_string_value(json_object_get(json, "error"));
+    return err_set(error, WEIR_E_INVALID, "%s: answers %d: %s", service->admin, status, text ? text : "no reason");
 }
 
 void client_encode(sv text, struct buf *out)

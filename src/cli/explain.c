@@ -158,6 +158,10 @@ static void print_rule(const struct explained_rule *e, void *data)
     bool denied = e->override && e->override->kind == OVERRIDE_DENY; /* its limit is only a name for the verdict */
     for (size_t i = 0; !denied && i < e->limit_count; i++)
         print_limit(p, e, &e->limits[i]);
+    buf_add(&p->line, SV("      "));
+    if (!denied && explain_penalty(e, &p->line))
+        end_line(p, e->penalty.rest_us > 0 ? term_red(&p->term) : "");
+    buf_clear(&p->line);
 }
 
 static void print_uncounted(sv unit, void *data)

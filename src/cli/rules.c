@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "cli/admin_client.h"
 #include "cli/cli.h"
 #include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
@@ -18,7 +19,7 @@ static const struct option options[] = {
     { "from", "ADDRESS", OPTION_TEXT, AT(from),
       "where the rules are (default: $WEIR_FROM): file:rules.yaml, sqlite:PATH, mysql://USER@HOST:PORT/DB or "
       "postgres://USER@HOST/DB. Put passwords into $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
-    { "json", NULL, OPTION_FLAG, AT(json), "print JSON, for programs (list, show, override, history, export)" },
+    { "json", NULL, OPTION_FLAG, AT(json), "print JSON, for programs (list, show, override, history, export, penalties)" },
     { "by", "WHO", OPTION_TEXT, AT(by), "who makes the change, for the history (default: your login and host)" },
     { "note", "TEXT", OPTION_TEXT, AT(note), "why the change is made, for the history" },
     { "replace", NULL, OPTION_FLAG, AT(replace),
@@ -38,6 +39,10 @@ static const struct option options[] = {
     { "most", "N", OPTION_NUMBER, AT(most), "history: how many changes to list (default 20)", .min = 1 },
     { "change", "N", OPTION_NUMBER, AT(change), "undo: the number of the change in the history (default: the newest)",
       .min = 1 },
+    { "admin", "ADDR", OPTION_TEXT, AT(admin),
+      "penalties, lift: the admin listener of the service, HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
+    { "data", "DIR", OPTION_TEXT, AT(data),
+      "penalties, lift: the data folder of the service, for its admin token (default ./weir-data)" },
     { "drop-comments", NULL, OPTION_FLAG, AT(drop_comments),
       "allow changing a file that has comments: the file is rewritten without them" },
     { 0 },
@@ -69,7 +74,10 @@ static const struct command command = {
         "  history [ID]     list changes, newest first\n"
         "  undo [ID]        undo the newest change (of a rule), or --change N\n"
         "  import FILE      add or change all rules, settings and overrides of a rules file\n"
-        "  export           print all rules, settings and overrides as a rules file",
+        "  export           print all rules, settings and overrides as a rules file\n"
+        "  penalties [RULE] list the subjects that are penalised; asks a running 'weir serve', not the source\n"
+        "  lift RULE SUBJECT...\n"
+        "                   lift the penalty of a subject, at a running 'weir serve'",
     .footer = "The exit status is 0 for success; 1 if the source has invalid rows (list, show, override, export), or "
               "nothing was found "
               "or changed; 2 after an error.\n\n"
@@ -78,7 +86,7 @@ static const struct command command = {
 };
 
 /* Options that only some verbs take. */
-enum { JSON = 1, AUTHOR = 2, REPLACE = 4, UNTIL = 8, MOST = 16, CHANGE = 32, OVERRIDE = 64 };
+enum { JSON = 1, AUTHOR = 2, REPLACE = 4, UNTIL = 8, MOST = 16, CHANGE = 32, OVERRIDE = 64, SERVICE = 128, BY = 256 };
 
 static const struct verb {
     const char *name;
@@ -101,6 +109,8 @@ static const struct verb {
     { "undo", rules_undo, 0, 1, "[ID]", AUTHOR | CHANGE },
     { "import", rules_import, 1, 1, "FILE", AUTHOR | REPLACE },
     { "export", rules_export, 0, 0, "", JSON },
+    { "penalties", rules_penalties, 0, 1, "[RULE]", JSON | SERVICE },
+    { "lift", rules_lift, 1, 1 + RULE_BY_MAX, "RULE SUBJECT...", SERVICE | BY },
 };
 
 enum { VERBS = sizeof verbs / sizeof verbs[0] };
@@ -122,7 +132,7 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
         unsigned flag;
     } given[] = {
         { "json", o->json, JSON },
-        { "by", o->by, AUTHOR },
+        { "by", o->by, AUTHOR | BY },
         { "note", o->note, AUTHOR },
         { "replace", o->replace, REPLACE },
         { "for", o->for_ms, UNTIL },
@@ -135,10 +145,14 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
         { "most", o->most > 0, MOST },
         { "change", o->change > 0, CHANGE },
         { "drop-comments", o->drop_comments, AUTHOR },
+        { "admin", o->admin, SERVICE },
+        { "data", o->data, SERVICE },
     };
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
         if (given[i].given && !(verb->takes & given[i].flag))
             return options_error(&command, "--%s cannot be used with %s", given[i].name, verb->name);
+    if (o->admin && !client_is_address(o->admin))
+        return options_error(&command, "--admin must be HOST:PORT or unix:PATH, not '%s'", o->admin);
     if (o->for_ms && o->expires)
         return options_error(&command, "--for and --expires cannot be combined; leave out one");
     return -1;
@@ -178,6 +192,8 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
     write_author(who);
     call->author =
         (struct source_author){ weir_str(call->options->by ? call->options->by : who), weir_str(call->options->note) };
+    if (verb->takes & SERVICE)
+        return verb->run(call);
     if (source_open(&call->source, from, &error) < 0)
         return cli_fail(&error);
     if (call->options->drop_comments)
@@ -208,7 +224,7 @@ static int check(const struct verb *verb, char **argv, size_t count, const struc
     int status = check_words(verb, argv + 1, count - 1);
     if (status < 0)
         status = check_taken(verb, o);
-    if (status < 0 && !from[0])
+    if (status < 0 && !(verb->takes & SERVICE) && !from[0])
         status = options_error(&command, "--from ADDRESS (or $WEIR_FROM) is required, such as sqlite:rules.db");
     return status;
 }
@@ -228,6 +244,8 @@ int cli_rules(int argc, char **argv)
     if (status >= 0)
         return status;
     CHECK(verb);
+    o.admin = o.admin ? o.admin : "127.0.0.1:8081";
+    o.data = o.data ? o.data : "./weir-data";
     struct rules_call call = { .command = &command, .options = &o, .words = argv + 1, .word_count = count - 1 };
     return run_verb(verb, &call, from);
 }

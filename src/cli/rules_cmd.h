@@ -13,7 +13,7 @@ enum { RULES_DONE = 0, RULES_NOTHING = 1 /* nothing was found or changed, or the
 enum { RULES_OUTPUT_MAX = 256 << 20 };
 
 struct rules_options {
-    const char *from, *by, *note, *expires, *why;
+    const char *from, *by, *note, *expires, *why, *admin, *data;
     uint64_t for_ms;
     bool json, replace, drop_comments, deny, unlimited, remove;
     struct option_list limits;
@@ -25,7 +25,7 @@ struct rules_call {
     const struct rules_options *options;
     char **words; /* what stands behind the verb */
     size_t word_count;
-    struct source *source;
+    struct source *source; /* NULL: the verb asks a running service */
     struct source_author author;
 };
 
@@ -44,6 +44,8 @@ int rules_import(struct rules_call *call);
 int rules_throttle(struct rules_call *call);
 int rules_override(struct rules_call *call);
 int rules_init(struct rules_call *call);
+int rules_penalties(struct rules_call *call);
+int rules_lift(struct rules_call *call);
 
 /* All of the source. -1 to go on, or the exit status. */
 int rules_read_source(struct rules_call *call, struct source_reading *ret);

@@ -13,11 +13,13 @@ struct top_options {
     bool once;
 };
 
+enum { TOP_PENALTIES = 5 }; /* that are listed */
+
 /* What the service said last. */
 struct top_view {
-    json_t *status, *top; /* see src/serve/openapi.json; NULL: nothing yet */
-    bool no_rule;         /* there is no rule with the id that was asked for */
-    int64_t steady_us;    /* when */
+    json_t *status, *top, *penalties; /* see src/serve/openapi.json; NULL: nothing yet */
+    bool no_rule;                     /* there is no rule with the id that was asked for */
+    int64_t steady_us;                /* when */
     /* Decisions a second since the view before; has_rates false: there were none. */
     bool has_rates;
     double allowed_per_s, refused_per_s, shadow_per_s;

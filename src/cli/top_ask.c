@@ -3,29 +3,27 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/admin_client.h"
-#include "cli/cli.h"
 #include "cli/top.h"
 
-enum { PATH_BYTES_MAX = 4096, TOKEN_BYTES_MAX = 1024 };
+enum { PATH_BYTES_MAX = 4096 };
 
 void top_view_done(struct top_view *view)
 {
     json_decref(view->status);
     json_decref(view->top);
+    json_decref(view->penalties);
 }
 
-/* Read each time: the service may have been restarted, with a new folder. *ret is to be initialised. */
+static struct client_service service_of(const struct top_options *o)
+{
+    return (struct client_service){ o->admin, o->data };
+}
+
+/* Read each time: the service may have been restarted, with a new folder. */
 static int read_token(const struct top_options *o, struct buf *ret, struct weir_error *error)
 {
-    CLEANUP(buf_done) struct buf path;
-    const char *why = "the path is too long";
-    buf_init(&path, PATH_BYTES_MAX);
-    buf_printf(&path, "%s/admin-token", o->data);
-    bool read = !path.failed && cli_read_file(path.ptr, ret, &why);
-    if (read && sv_trim(buf_sv(ret)).len <= TOKEN_BYTES_MAX)
-        return 0;
-    return err_set(error, WEIR_E_SYSTEM, "%s/admin-token: %s; give the data folder of the service with --data", o->data,
-                   read ? "not a valid token" : why);
+    struct client_service service = service_of(o);
+    return client_read_token(&service, ret, error);
 }
 
 int top_find_token(const struct top_options *options, struct weir_error *error)
@@ -36,16 +34,10 @@ int top_find_token(const struct top_options *options, struct weir_error *error)
 
 static int bad_status(const struct top_options *o, int status, sv body, struct weir_error *error)
 {
-    if (status == 401)
-        return err_set(
-            error, WEIR_E_INVALID,
-            "%s: the service does not accept the token in %s/admin-token; give the data folder of that service with --data",
-            o->admin, o->data);
+    struct client_service service = service_of(o);
     if (status == 404)
         return err_set(error, WEIR_E_INVALID, "%s: not an admin listener of weir (404)", o->admin);
-    json_auto_t *json = json_loadb(body.ptr, body.len, 0, NULL);
-    const char *text = json_string_value(json_object_get(json, "error"));
-    return err_set(error, WEIR_E_INVALID, "%s: answers %d: %s", o->admin, status, text ? text : "no reason");
+    return client_bad_status(&service, status, body, error);
 }
 
 static int ask_json(const struct top_options *o, sv token, const char *path, json_t **ret, struct weir_error *error)
@@ -63,11 +55,12 @@ static int ask_json(const struct top_options *o, sv token, const char *path, jso
     return 0;
 }
 
-static int ask_top(const struct top_options *o, sv token, unsigned most, json_t **ret, struct weir_error *error)
+static int ask_list(const struct top_options *o, sv token, const char *list, unsigned most, json_t **ret,
+                    struct weir_error *error)
 {
     CLEANUP(buf_done) struct buf path;
     buf_init(&path, PATH_BYTES_MAX);
-    buf_printf(&path, "/v1/top?most=%u", most);
+    buf_printf(&path, "/v1/%s?most=%u", list, most);
     if (o->rule) {
         buf_add(&path, SV("&rule="));
         client_encode(weir_str(o->rule), &path);
@@ -98,7 +91,9 @@ static int ask_all(const struct top_options *o, unsigned most, struct top_view *
     sv secret = sv_trim(buf_sv(&token));
     r = ask_json(o, secret, "/v1/status", &view.status, error);
     if (r == 0)
-        r = ask_top(o, secret, most, &view.top, error);
+        r = ask_list(o, secret, "top", most, &view.top, error);
+    if (r == 0)
+        r = ask_list(o, secret, "penalties", TOP_PENALTIES, &view.penalties, error);
     if (r < 0)
         return r;
     json_t *subjects = json_object_get(view.top, "subjects");
@@ -107,7 +102,7 @@ static int ask_all(const struct top_options *o, unsigned most, struct top_view *
     if (json_array_size(subjects) == 0)
         view.no_rule = is_no_rule(o, secret);
     *ret = view;
-    view.status = view.top = NULL; /* they are the caller's now */
+    view.status = view.top = view.penalties = NULL; /* they are the caller's now */
     return 0;
 }
 

@@ -269,6 +269,48 @@ static void draw_subjects(const struct drawing *d, unsigned most)
     }
 }
 
+/* ---- who is penalised ---- */
+
+/* Returns how many rows this takes, at most TOP_PENALTIES + 2. */
+static unsigned penalty_rows(const struct drawing *d)
+{
+    size_t listed = json_array_size(json_object_get(d->view->penalties, "penalties"));
+    return listed > 0 ? (unsigned)listed + 2 : 0;
+}
+
+static void draw_penalty(const struct drawing *d, json_t *penalty, size_t rule_width)
+{
+    char rest[SPAN_TEXT_MAX];
+    const char *rule = json_string_value(json_object_get(penalty, "rule"));
+    buf_printf(d->out, "%*s  ", COUNT_COLUMNS + RATE_COLUMNS + 1,
+               span(json_number_value(json_object_get(penalty, "rest_ms")) / 1000, rest));
+    buf_add(d->out, weir_str(term_bold(d->term)));
+    term_add_padded(d->term, d->out, weir_str(rule ? rule : "?"), rule_width);
+    buf_printf(d->out, "%s  ", term_plain(d->term));
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, TEXT_BYTES_MAX);
+    add_subject(penalty, &text);
+    size_t used = COUNT_COLUMNS + RATE_COLUMNS + rule_width + 5;
+    term_add(d->term, d->out, buf_sv(&text), d->term->columns > used + 10 ? d->term->columns - used - 1 : 10);
+    buf_char(d->out, '\n');
+}
+
+/* Nothing if nobody is: most services have no penalties. */
+static void draw_penalties(const struct drawing *d)
+{
+    json_t *penalties = json_object_get(d->view->penalties, "penalties"), *penalty;
+    char running[COUNT_TEXT_MAX];
+    size_t width = rule_columns(penalties), i;
+    if (json_array_size(penalties) == 0)
+        return;
+    buf_printf(d->out, "\npenalised: %s\n",
+               grouped(json_number_value(json_object_get(d->view->penalties, "running")), running));
+    json_array_foreach(penalties, i, penalty)
+    {
+        draw_penalty(d, penalty, width);
+    }
+}
+
 /* ---- all of it ---- */
 
 static void draw_away(const struct drawing *d)
@@ -301,5 +343,7 @@ void top_draw(const struct top_view *view, const struct top_options *options, co
         rows -= d.live && rows > 0;
     }
     draw_connections(&d);
-    draw_subjects(&d, top_room(rows));
+    unsigned taken = d.live ? penalty_rows(&d) : 0;
+    draw_subjects(&d, top_room(rows > taken ? rows - taken : 0));
+    draw_penalties(&d);
 }

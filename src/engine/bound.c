@@ -5,6 +5,14 @@
 #include "engine/bound.h"
 #include "engine/keys.h"
 
+static void add_by(struct hash *h, const struct rule *rule)
+{
+    for (size_t i = 0; i < rule->by_count; i++) {
+        subject_add(h, attribute_table[rule->by[i].attribute].name);
+        subject_add(h, rule->by[i].header);
+    }
+}
+
 static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, const struct rule_limit *limit)
 {
     struct hash h;
@@ -14,10 +22,7 @@ static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, co
     subject_add(&h, rule->id);
     subject_add(&h, limit->name);
     subject_add(&h, weir_str(algorithm_names[limit->algorithm]));
-    for (size_t i = 0; i < rule->by_count; i++) {
-        subject_add(&h, attribute_table[rule->by[i].attribute].name);
-        subject_add(&h, rule->by[i].header);
-    }
+    add_by(&h, rule);
     return hash_final(&h);
 }
 
@@ -30,6 +35,19 @@ static uint64_t rule_id(const struct hash_key *key, const struct rule *rule)
     hash_init(&h, key);
     hash_word(&h, RULE_MARK);
     subject_add(&h, rule->id);
+    return hash_final(&h);
+}
+
+/* Nor with this one. */
+#define PENALTY_MARK (UINT64_MAX - 9)
+
+static uint64_t penalty_id(const struct hash_key *key, const struct rule *rule)
+{
+    struct hash h;
+    hash_init(&h, key);
+    hash_word(&h, PENALTY_MARK);
+    subject_add(&h, rule->id);
+    add_by(&h, rule);
     return hash_final(&h);
 }
 
@@ -152,7 +170,11 @@ static void init_rules(struct binder *b, struct bound_sharing sharing)
             .by_class = by_class(rules, firsts, &first_count, sizeof firsts / sizeof *firsts, i),
             .counter = counter_of(rule, sharing),
             .id = rule_id(b->key, rule),
+            .penalises = rule->penalty.after > 0 && rule->mode == MODE_ENFORCE,
+            .penalty_id = penalty_id(b->key, rule),
         };
+        if (b->bound->rules[i].penalises)
+            b->bound->rules[i].penalty = &rule->penalty;
     }
 }
 

@@ -53,10 +53,13 @@ struct bound_rule {
     bool by_path;              /* or by route: it counts for every reading of the path that it matches */
     bool chooses;              /* it has plans or overrides: bound_choose() says which limits count */
     bool overridden;
-    const struct bound_set *plans; /* as in `rule` */
-    const sv *plan_names;          /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
-    uint64_t id;                   /* hash of the rule's id */
-    sv key_end;                    /* of its keys in the store: see keys.h */
+    bool penalises;                     /* `penalty` is not NULL */
+    const struct bound_set *plans;      /* as in `rule` */
+    const sv *plan_names;               /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
+    uint64_t id;                        /* hash of the rule's id */
+    const struct rule_penalty *penalty; /* NULL: it penalises nobody */
+    uint64_t penalty_id;                /* as the id of a limit, for the cell of a subject's penalty */
+    sv key_end;                         /* of its keys in the store: see keys.h */
 };
 
 /* What an override does. Many overrides share one effect, which then stays in the cache. */

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "engine/counter.h"
 #include "engine/handle.h"
+#include "engine/penalty.h"
 #include "engine/receipt.h"
 #include "engine/remote.h"
 #include "engine/verdict.h"
@@ -150,8 +151,23 @@ static enum decision_state after_take(struct decision *d, enum counter_outcome o
     return DECISION_CALL;
 }
 
+/* Refused, whatever the limits say. They are looked at all the same: one of another rule may have to be waited for longer.
+ * The store is not asked, and slices are not: what is short of them may have room. */
+static enum decision_state refuse_penalised(struct decision *d)
+{
+    struct group enforced = enforced_of(d);
+    d->allowed = false;
+    look_at_all(d, &enforced, false);
+    for (size_t i = 0; i < d->enforced; i++)
+        if (d->counters[i].outcome == COUNTER_SHORT)
+            d->counters[i].outcome = COUNTER_FITS;
+    return DECISION_REPORT;
+}
+
 static enum decision_state step_take(struct decision *d)
 {
+    if (__builtin_expect(d->penalties, 0) && decision_find_penalties(d))
+        return refuse_penalised(d);
     struct group enforced = enforced_of(d);
     enum counter_outcome outcome = take_group(d, &enforced, d->charges);
     d->allowed = outcome == COUNTER_FITS;
@@ -224,6 +240,7 @@ static void report_denied(struct decision *d)
 {
     for (size_t i = 0; i < d->enforced; i++)
         d->counters[i].outcome = denies(d, &d->counters[i]) ? COUNTER_REFUSES : COUNTER_FITS;
+    d->penalised = NULL;
     verdict_fill(d);
     d->verdict->status = 503;
     d->verdict->unavailable = true;
@@ -251,6 +268,8 @@ static enum decision_state step_report(struct decision *d)
         verdict_repeated(d->verdict, d->repeated);
         return DECISION_DONE;
     }
+    if (__builtin_expect(d->penalties, 0) && !d->allowed && d->charges)
+        decision_count_refusals(d);
     if (__builtin_expect(d->remote && !d->allowed, 0))
         report_remote_refusal(d);
     else

@@ -9,7 +9,7 @@
  *             └─────► CALL ──► SETTLE ──────── the store's answer ────┘
  *
  *   state     what it does                                       next
- *   TAKE      looks at all counters,                             REPORT    refused, or nothing is left to take
+ *   TAKE      looks at penalties, then at all counters,          REPORT    refused, or nothing is left to take
  *             then takes those of this host, all or none         SLICES    a slice is short, and may be waited for
  *                                                                TAKE      it may not: stand-ins replace slices
  *                                                                CALL      some counters are in the store
@@ -42,6 +42,13 @@ enum counter_outcome {
     COUNTER_SHORT, /* too little of the slice is left on this host: more has to be fetched first */
 };
 
+/* Whether the subject of a counter is penalised by its rule. */
+enum counter_penalty {
+    PENALTY_NONE,
+    PENALTY_RUNS,
+    PENALTY_BEGINS, /* with this refusal */
+};
+
 /* One limit of one subject, as this decision counts it. */
 struct counter {
     const struct bound_rule *rule;
@@ -59,6 +66,7 @@ struct counter {
     bool held;                        /* charged by this decision, and not given back */
     bool on_hold;                     /* … and the charge is a hold */
     uint8_t reading;                  /* of the path, for the subject: see facts_select_reading */
+    enum counter_penalty penalty : 8;
 };
 
 enum decision_state {
@@ -78,6 +86,11 @@ struct decision {
     bool charges; /* it is not a peek, and some cost is not 0 */
     bool holds;   /* some charges are holds: those of a request with a ttl_ms, and slots */
     uint32_t hold_id;
+    /* Some enforced rule has penalties. Only then the following count: from TAKE on, the counter of the penalised subject
+     * that has to wait longest, and how long; NULL: none is penalised. */
+    bool penalties;
+    const struct counter *penalised;
+    int64_t penalty_us;
     const struct bound *bound;
     const struct weir_request *request;
     int64_t now_us;

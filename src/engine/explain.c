@@ -94,6 +94,8 @@ static void explain_limits(const struct explaining *x, const struct bound_rule *
     ret->plan = !ret->override && set != &rule->own ? &rule->rule->plans[set - rule->plans] : NULL;
     ret->plan_value = rule->rule->plan_count > 0 ? facts_attribute(x->facts, &rule->rule->plan) : (sv){ 0 };
     ret->counting = set->counter;
+    if (rule->penalty && set->limit_count > 0)
+        ret->penalty = penalty_look(x->bound->cells, rule, subject, x->now_us);
     if (set->counter != COUNTER_CELL) {
         explain_remote(x, set, subject, ret->limits);
         return;
@@ -107,7 +109,7 @@ static bool have_room(const struct explained_rule *rule)
     for (size_t i = 0; i < rule->limit_count; i++)
         if (!rule->limits[i].fits)
             return false;
-    return true;
+    return rule->penalty.rest_us == 0;
 }
 
 /* Looks at every reading of the path, although only one of them is shown. The rule applies. */
@@ -140,6 +142,7 @@ static void explain_rule(struct explaining *x, size_t index, struct explained_ru
     ret->limit_count = 0;
     ret->plan = NULL;
     ret->override = NULL;
+    ret->penalty = (struct penalty_view){ 0 };
     if (ret->reason != MATCH_YES)
         return;
     note_units(x, index);

@@ -4,6 +4,7 @@
 #define ENGINE_EXPLAIN_H
 
 #include "engine/bound.h"
+#include "engine/penalty.h"
 
 struct explained_limit {
     const struct rule_limit *spec;
@@ -29,6 +30,7 @@ struct explained_rule {
     const struct rule_plan *plan;         /* likewise: the plan that was chosen; NULL: none, or an override is in force */
     const struct rule_override *override; /* likewise: in force; NULL: there is none */
     enum counter_kind counting;           /* COUNTER_SLICE: what is left is what this host has of it */
+    struct penalty_view penalty;          /* of a rule that applies and penalises: the subject's, on this host */
 };
 
 struct explain_sink {

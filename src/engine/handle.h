@@ -7,8 +7,10 @@
 
 #include "engine/bound.h"
 #include "engine/store.h"
-#include "refused/subject.h"
+#include "refused/penalised.h"
 #include "rules/included.h"
+
+struct penalty_view;
 
 struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */
@@ -84,6 +86,14 @@ bool weir_trusts(struct weir *weir, sv address);
 bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                   struct subject *ret);
 
+/* The same for a refusal because of a penalty; *ret is for penalised_add. */
+bool weir_penalised(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                    int64_t now_us, struct penalised_entry *ret);
+/* Looks at the penalties of these subjects, which are sorted by rule. ret[i].rest_us is 0 if none is in force: it is over
+ * or lifted, its rule is gone or in shadow mode, or an override exempts the subject. */
+void weir_look_penalties(struct weir *weir, const struct penalised_entry *entries, size_t count, int64_t now_us,
+                         struct penalty_view *ret);
+
 struct weir_forgotten {
     struct subject subject; /* for a log */
     bool counted;           /* there was something to forget, on this host or in the store */
@@ -91,6 +101,9 @@ struct weir_forgotten {
 /* weir_reset; *ret says what it found. */
 int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
                 struct weir_forgotten *ret, struct weir_error *error);
+/* Lifts the penalty of a subject, and forgets earlier ones. Its counts stay. `counted`: it was penalised. */
+int weir_lift(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
+              struct weir_forgotten *ret, struct weir_error *error);
 
 /* Puts rules in force. Owns `rules` from now on. The caller holds `lock`, or nobody else has the handle yet. */
 int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error);

@@ -3,6 +3,7 @@
 
 #include "engine/decision.h"
 #include "engine/hold.h"
+#include "engine/penalty.h"
 #include "engine/remote.h"
 
 enum { MATCHES_INLINE = 64 };
@@ -20,6 +21,7 @@ static inline __attribute__((always_inline)) struct counter *plan_rule(struct co
         c->kind = set->counter;
         c->held = c->on_hold = false;
         c->reading = 0;
+        c->penalty = PENALTY_NONE;
         if (limit->limit.algorithm == LIMIT_CALENDAR)
             c->window = limit_current_window(limit, now_us);
         c->ask =
@@ -81,6 +83,7 @@ static struct counter *plan_mode(struct decision *d, struct counter *next, enum 
         const struct bound_rule *rule = &bound->rules[matches[i]];
         if (rule->mode != mode)
             continue;
+        d->penalties |= rule->penalises;
         *remote = *remote || rule->counter != COUNTER_CELL;
         if (several && rule->by_path) {
             next = plan_readings(next, bound, rule, facts, d->request, d->now_us);
@@ -91,6 +94,8 @@ static struct counter *plan_mode(struct decision *d, struct counter *next, enum 
         class = rule->by_class;
         const struct bound_set *set = bound_limits(bound, rule, facts, subject, d->now_us);
         next = plan_rule(next, bound, rule, set, subject, d->request, d->now_us);
+        if (__builtin_expect(rule->penalises, 0))
+            cells_prefetch(bound->cells, penalty_cell(rule, subject));
     }
     return next;
 }
@@ -99,6 +104,7 @@ static void plan_fill(struct decision *d, const uint32_t *matches, size_t count,
                       sv user)
 {
     bool several = d->bound->by_path && facts_readings(facts) > 1, remote = false;
+    d->penalties = false;
     struct counter *end = plan_mode(d, d->counters, MODE_ENFORCE, matches, count, facts, several, &remote);
     d->enforced = (size_t)(end - d->counters);
     if (d->enforced < needed)

@@ -3,6 +3,12 @@
 #include "engine/hazard.h"
 #include "engine/verdict.h"
 
+/* A refused subject, and the hash of its values. */
+struct found {
+    struct subject *subject;
+    uint64_t hash;
+};
+
 static bool subject_of(struct subject *ret, const struct rule *rule, struct facts *facts, const struct hash_key *key)
 {
     struct weir_str values[RULE_BY_MAX];
@@ -15,8 +21,8 @@ static bool subject_of(struct subject *ret, const struct rule *rule, struct fact
     return true;
 }
 
-bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
-                  struct subject *ret)
+static bool find_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                         struct found *ret)
 {
     if (verdict->allowed || !verdict->applied)
         return false;
@@ -35,8 +41,27 @@ bool weir_subject(struct weir *weir, const struct weir_request *request, const s
             facts_select_reading(&facts, verdict_reading(verdict));
         else
             facts_select_first_match(&facts, (size_t)(rule - ruleset_rules(bound->ruleset)->rules));
-        known = subject_of(ret, rule, &facts, cells_hash_key(bound->cells));
+        known = subject_of(ret->subject, rule, &facts, cells_hash_key(bound->cells));
+        ret->hash = subject_hash(bound, &bound->rules[rule - ruleset_rules(bound->ruleset)->rules], &facts);
     }
     hazard_release();
     return known;
+}
+
+bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                  struct subject *ret)
+{
+    struct found found = { .subject = ret };
+    return find_subject(weir, request, verdict, &found);
+}
+
+bool weir_penalised(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                    int64_t now_us, struct penalised_entry *ret)
+{
+    struct found found = { .subject = &ret->subject };
+    if (!verdict->penalty || !find_subject(weir, request, verdict, &found))
+        return false;
+    ret->hash = found.hash;
+    ret->ends_us = verdict->retry_after_ms < 0 ? CLOCK_END_US : now_us + verdict->retry_after_ms * US_PER_MS;
+    return true;
 }

@@ -3,6 +3,7 @@
 #include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/keys.h"
+#include "engine/penalty.h"
 #include "engine/remote.h"
 
 static int wrong_count(const struct rule *rule, size_t given, struct weir_error *error)
@@ -63,6 +64,17 @@ static bool forget_overrides(const struct bound *bound, const struct bound_rule 
     return found;
 }
 
+/* Returns what was forgotten. */
+static struct penalty_view forget_penalty(const struct bound *bound, const struct bound_rule *rule, uint64_t subject,
+                                          int64_t now_us)
+{
+    struct penalty_view view = { 0 };
+    if (rule->penalty)
+        view = penalty_look(bound->cells, rule, subject, now_us);
+    penalty_forget(bound->cells, rule, subject);
+    return view;
+}
+
 /* The limits of all plans: it is not known which of them the subject has, or has had. */
 static bool forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
 {
@@ -71,13 +83,16 @@ static bool forget_subject(const struct bound *bound, const struct bound_rule *r
         found = forget_limits(bound, rule, &rule->plans[i], subject, now_us) || found;
     if (rule->overridden)
         found = forget_overrides(bound, rule, subject, now_us) || found;
-    return found;
+    return forget_penalty(bound, rule, subject, now_us).level > 0 || found;
 }
 
+/* What is to be forgotten. */
+enum part { PART_ALL, PART_PENALTY };
+
 /* Forgets it here; `key` is what is to be forgotten in the store, too. Values are copied to `arena`. */
-static int reset_in(const struct bound *bound, const struct bound_rule *rule, const struct weir_str *by, int64_t now_us,
-                    struct arena *arena, struct weir_forgotten *ret, char key[STORE_KEY_MAX], size_t *ret_key_len,
-                    struct weir_error *error)
+static int reset_in(const struct bound *bound, const struct bound_rule *rule, enum part part, const struct weir_str *by,
+                    int64_t now_us, struct arena *arena, struct weir_forgotten *ret, char key[STORE_KEY_MAX],
+                    size_t *ret_key_len, struct weir_error *error)
 {
     sv values[RULE_BY_MAX];
     struct hash subject;
@@ -95,13 +110,17 @@ static int reset_in(const struct bound *bound, const struct bound_rule *rule, co
             return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     }
     subject_fill(&ret->subject, rule->rule, values, cells_hash_key(bound->cells));
-    ret->counted = forget_subject(bound, rule, hash_final(&subject), now_us);
-    *ret_key_len = rule->counter == COUNTER_CELL ? 0 : key_write(key, rule, values);
+    uint64_t hash = hash_final(&subject);
+    if (part == PART_PENALTY)
+        ret->counted = forget_penalty(bound, rule, hash, now_us).rest_us > 0;
+    else
+        ret->counted = forget_subject(bound, rule, hash, now_us);
+    *ret_key_len = part == PART_PENALTY || rule->counter == COUNTER_CELL ? 0 : key_write(key, rule, values);
     return 0;
 }
 
-int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
-                struct weir_forgotten *ret, struct weir_error *error)
+static int forget_part(struct weir *weir, enum part part, const char *rule_id, const struct weir_str *by, size_t by_count,
+                       int64_t now_us, struct weir_forgotten *ret, struct weir_error *error)
 {
     char key[STORE_KEY_MAX];
     size_t key_len = 0;
@@ -116,7 +135,7 @@ int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *b
     else if (by_count != rule->rule->by_count)
         r = wrong_count(rule->rule, by_count, error);
     else
-        r = reset_in(bound, rule, by, now_us, &arena, ret, key, &key_len, error);
+        r = reset_in(bound, rule, part, by, now_us, &arena, ret, key, &key_len, error);
     hazard_release();
     arena_done(&arena);
     if (r < 0 || key_len == 0 || !weir->store)
@@ -125,6 +144,18 @@ int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *b
     if (r > 0)
         ret->counted = true;
     return r < 0 ? r : 0;
+}
+
+int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
+                struct weir_forgotten *ret, struct weir_error *error)
+{
+    return forget_part(weir, PART_ALL, rule_id, by, by_count, now_us, ret, error);
+}
+
+int weir_lift(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
+              struct weir_forgotten *ret, struct weir_error *error)
+{
+    return forget_part(weir, PART_PENALTY, rule_id, by, by_count, now_us, ret, error);
 }
 
 int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, struct weir_error *error)

@@ -36,7 +36,7 @@ static uint16_t refusal_status(const struct bound *bound, const struct rule *rul
 
 void verdict_blank(struct weir_verdict *v)
 {
-    v->allowed = v->applied = v->unavailable = v->matched = false;
+    v->allowed = v->applied = v->unavailable = v->matched = v->penalty = false;
     v->status = 0;
     v->max = v->remaining = v->debt = 0;
     v->shadow_count = v->private_rule = 0;
@@ -68,6 +68,7 @@ static void name_limit(const struct decision *d, const struct counter *c, const 
     v->allowed = d->allowed;
     v->applied = v->matched = true;
     v->unavailable = false;
+    v->penalty = c->penalty != PENALTY_NONE;
     v->status = d->allowed ? 0 : refusal_status(d->bound, c->rule->rule);
     v->max = c->ask.limit->capacity;
     v->remaining = report->remaining;
@@ -125,10 +126,21 @@ static const struct counter *least_left(const struct decision *d)
     return named;
 }
 
+/* Nothing is left while a penalty lasts. The limit that is named is the first of those that count for the subject. */
+static void name_penalty(const struct decision *d)
+{
+    name_limit(d, d->penalised, &(struct limit_report){ .reset_us = d->penalty_us, .retry_after_us = d->penalty_us });
+}
+
 void verdict_fill(const struct decision *d)
 {
     struct limit_report report = { 0 };
     const struct counter *named = d->allowed ? least_left(d) : longest_wait(d->counters, d->enforced, &report);
+    if (__builtin_expect(d->penalties, 0) && !d->allowed && d->penalised &&
+        (!named || !longer(report.retry_after_us, d->penalty_us))) {
+        name_penalty(d);
+        return;
+    }
     if (!named) {
         verdict_blank(d->verdict);
         d->verdict->allowed = d->allowed;
@@ -150,11 +162,13 @@ void verdict_each_rule(const struct decision *d)
 {
     for (size_t i = 0, end; i < d->count; i = end) {
         const struct counter *first = &d->counters[i];
-        bool refuses = false;
+        bool refuses = false, runs = false, begins = false;
         uint64_t debt = 0;
         for (end = i; end < d->count && d->counters[end].rule == first->rule; end++) {
             refuses |= d->counters[end].outcome == COUNTER_REFUSES;
             debt += overdrawn(&d->counters[end]);
+            runs |= d->counters[end].penalty == PENALTY_RUNS;
+            begins |= d->counters[end].penalty == PENALTY_BEGINS;
         }
         struct weir_rule_said said = {
             .rule = first->rule->rule->id,
@@ -162,8 +176,13 @@ void verdict_each_rule(const struct decision *d)
             .overdrawn = debt,
             .private_rule = (uint32_t)(first->rule - d->bound->rules),
             .private_rules = d->bound->version,
+            .penalty = runs     ? WEIR_PENALTY_RUNS
+                       : begins ? WEIR_PENALTY_BEGINS
+                                : WEIR_PENALTY_NONE,
         };
-        if (refuses) {
+        if (runs) {
+            said.said = WEIR_SAYS_REFUSE;
+        } else if (refuses) {
             struct limit_report report = { 0 };
             said.limit = longest_wait(first, end - i, &report)->limit->spec->name;
             said.said = i < d->enforced ? WEIR_SAYS_REFUSE : WEIR_SAYS_WOULD_REFUSE;

@@ -149,6 +149,16 @@ static void add_choice(const struct explained_rule *e, struct buf *out)
     buf_char(out, '}');
 }
 
+/* Only of a rule that has penalties. */
+static void add_penalty(const struct explained_rule *e, struct buf *out)
+{
+    if (e->rule->penalty.after == 0)
+        return;
+    buf_printf(out, ",\"penalty\":{\"penalised\":%s", e->penalty.rest_us > 0 ? "true" : "false");
+    add_ms(out, "rest_ms", e->penalty.rest_us);
+    buf_printf(out, ",\"level\":%u,\"refused\":%u}", e->penalty.level, e->penalty.refused);
+}
+
 static void add_reason(const struct explained_rule *e, struct output *p)
 {
     struct buf text;
@@ -179,6 +189,7 @@ static void add_rule(const struct explained_rule *e, void *data)
         add_by(e, p->out);
     buf_char(p->out, ']');
     add_choice(e, p->out);
+    add_penalty(e, p->out);
     buf_add(p->out, SV(",\"limits\":["));
     for (size_t i = 0; applies && i < e->limit_count; i++) {
         buf_printf(p->out, "%s", i ? "," : "");

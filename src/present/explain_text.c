@@ -119,6 +119,24 @@ bool explain_where(const struct explained_rule *e, bool has_store, struct buf *o
     return text[0];
 }
 
+bool explain_penalty(const struct explained_rule *e, struct buf *out)
+{
+    const struct rule_penalty *p = &e->rule->penalty;
+    bool counts = p->after > 0 && e->rule->mode == MODE_ENFORCE && e->limit_count > 0;
+    if (!counts)
+        return false;
+    if (e->penalty.rest_us > 0)
+        add_wait(out, "penalised for another ", e->penalty.rest_us);
+    else
+        buf_printf(out, "not penalised: %u of %u refusals", e->penalty.refused, p->after);
+    if (e->penalty.level > 0) {
+        bool more = e->penalty.level > 1;
+        buf_printf(out, more ? "; %u penalties in a row" : "; %u penalty", e->penalty.level);
+        add_wait(out, ", the next one lasts ", penalty_length_us(p, e->penalty.level + 1));
+    }
+    return true;
+}
+
 void explain_usage(const struct explained_rule *e, const struct explained_limit *l, struct buf *out)
 {
     char end[INSTANT_TEXT_MAX];
@@ -160,10 +178,12 @@ void explain_verdict(const struct weir_verdict *v, struct buf *out)
         buf_printf(out, "allowed: the least is left of %s, limit %s: %" PRIu64 " of %" PRIu64 "%s%s", v->rule, v->limit,
                    v->remaining, v->max, v->unit[0] ? " " : "", v->unit);
     else
-        buf_printf(out, "refused by %s, limit %s: ", v->rule, v->limit);
+        buf_printf(out, "refused by %s%s%s: ", v->rule, v->penalty ? "" : ", limit ", v->penalty ? "" : v->limit);
     if (v->allowed || !v->applied)
         return;
-    if (v->unavailable)
+    if (v->penalty)
+        add_wait(out, "a penalty for too many refusals; retry in ", v->retry_after_ms * US_PER_MS);
+    else if (v->unavailable)
         buf_add(out, SV("the store does not answer, and its on_store_failure is deny"));
     else if (v->retry_after_ms == WEIR_NEVER)
         buf_add(out, SV("no wait will help"));

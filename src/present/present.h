@@ -42,6 +42,9 @@ bool explain_choice(const struct explained_rule *rule, struct buf *out);
 /* Adds where a rule counts. Returns false, and adds nothing, if it counts on this host as it should. `has_store`: a store
  * was given. */
 bool explain_where(const struct explained_rule *rule, bool has_store, struct buf *out);
+/* "penalised for another 12 min; 1 penalty, the next one lasts 30 min". Returns false, and adds nothing, if the rule does
+ * not penalise the subject. */
+bool explain_penalty(const struct explained_rule *rule, struct buf *out);
 /* "20 of 20 used; resets in 52 s; retry in 52 s" */
 void explain_usage(const struct explained_rule *rule, const struct explained_limit *limit, struct buf *out);
 /* "no limit that applies counts the unit byte, so this cost has no effect" */

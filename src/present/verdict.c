@@ -62,6 +62,8 @@ void verdict_json(const struct weir_request *request, const struct weir_verdict 
     buf_number(out, v->retry_after_ms);
     if (v->unavailable)
         buf_add(out, SV(",\"unavailable\":true"));
+    if (v->penalty)
+        buf_add(out, SV(",\"penalty\":true"));
     if (verdict_is_repeated(v)) {
         buf_add(out, SV(",\"repeated_header\":"));
         buf_json(out, weir_str(v->limit));

@@ -65,6 +65,7 @@ static const struct field rule_fields[] = {
     { "counters", read_counters },
     { "lease", read_lease },
     { "on_store_failure", read_on_failure },
+    { "penalty", read_penalty },
     { NULL },
 };
 

@@ -157,6 +157,7 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 value_reader read_match, read_except, read_reject, read_settings;
 value_reader read_by, read_limits, read_counters, read_lease, read_on_failure; /* of a struct rule */
 value_reader read_plan, read_plans;                                            /* of a struct rule, after its limits */
+value_reader read_penalty;                                                     /* of a struct rule, after its mode */
 value_reader read_attribute;                                                   /* a struct rule_by */
 value_reader read_regex, read_expiry;                                          /* an sv, an int64_t in microseconds */
 value_reader read_cidr;                                                        /* a struct cidr */

@@ -46,6 +46,15 @@ struct rule_lease {
     uint32_t ttl_ms; /* 100 to 3600000; default 2000 */
 };
 
+/* A subject that the rule's limits refuse `after` times within `within` is refused by the rule for a while: for `for` the
+ * first time, then `grow` times as long each time, and at most for `most`. */
+struct rule_penalty {
+    uint32_t after; /* 1 to 10000; 0: the rule has no penalty */
+    uint32_t grow;  /* 1 to 100; default 2 */
+    int64_t within_us, for_us;
+    int64_t most_us; /* at least for_us; default 24h, or for_us if that is longer or penalties do not grow */
+};
+
 struct rule_path {
     bool is_regex;
     sv text; /* a regex; or a template, normalised as paths are, but with its case kept, and with characters that are
@@ -173,6 +182,7 @@ struct rule {
     enum rule_on_failure on_failure;
     struct rule_lease lease;
     uint32_t hold_max_percent; /* of a limit's max that one hold may take; 0: all of it */
+    struct rule_penalty penalty;
 };
 
 enum override_kind { OVERRIDE_LIMITS, OVERRIDE_DENY, OVERRIDE_UNLIMITED };

@@ -430,6 +430,19 @@ static void write_counters(struct buf *out, const struct rule *rule)
         buf_printf(out, "    on_store_failure: %s\n", on_failure_names[rule->on_failure]);
 }
 
+static void write_penalty(struct buf *out, const struct rule_penalty *p)
+{
+    if (p->after == 0)
+        return;
+    buf_printf(out, "    penalty: {after: %u, within: ", p->after);
+    write_length(out, p->within_us);
+    buf_add(out, SV(", for: "));
+    write_length(out, p->for_us);
+    buf_printf(out, ", grow: %u, most: ", p->grow);
+    write_length(out, p->most_us);
+    buf_add(out, SV("}\n"));
+}
+
 static void write_rule(struct buf *out, const struct rule *rule)
 {
     write_field(out, "  - ", "id", rule->id);
@@ -454,6 +467,7 @@ static void write_rule(struct buf *out, const struct rule *rule)
     write_except(out, &rule->except, "    ", "      ");
     write_reject(out, &rule->reject, "    ", "      ");
     write_counters(out, rule);
+    write_penalty(out, &rule->penalty);
 }
 
 /* ---- overrides ---- */

@@ -103,6 +103,18 @@ static void top(struct http_call *call, struct server *server)
     admin_answer(call, SV(""), &out);
 }
 
+static void penalties(struct http_call *call, struct server *server)
+{
+    static const char *const parameters[] = { "most", "rule", NULL };
+    CLEANUP(buf_done) struct buf out;
+    uint64_t most;
+    buf_init(&out, STATUS_BYTES_MAX);
+    if (!admin_check_parameters(call, parameters) || !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_MAX, &most))
+        return;
+    status_write_penalties(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
+    admin_answer(call, SV(""), &out);
+}
+
 /* ---- the routes ---- */
 
 const struct admin_route admin_routes[] = {
@@ -133,6 +145,8 @@ const struct admin_route admin_routes[] = {
     { "POST", "/v1/undo", .work = &admin_undo_any },
     { "GET", "/v1/explain", admin_explain },
     { "DELETE", "/v1/subjects", admin_reset },
+    { "GET", "/v1/penalties", penalties },
+    { "DELETE", "/v1/penalties", admin_lift },
 };
 const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;
 

@@ -133,5 +133,6 @@ int subject_reset(struct server *server, const struct subject_reset *whom, int64
 
 void admin_explain(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);
+void admin_lift(struct http_call *call, struct server *server);
 
 #endif

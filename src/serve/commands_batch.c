@@ -14,7 +14,7 @@
 
 enum {
     VERDICT_MAX = 8 * RESP_NUMBER_MAX + WEIR_ID_MAX + 2 + WEIR_NAME_MAX + 2,
-    LONG_MAX_BYTES = 5 * RESP_NUMBER_MAX + WEIR_RECEIPT_TEXT_MAX + 2 + WEIR_UNIT_MAX + 2,
+    LONG_MAX_BYTES = 6 * RESP_NUMBER_MAX + WEIR_RECEIPT_TEXT_MAX + 2 + WEIR_UNIT_MAX + 2,
 };
 
 static char *put_text(char *to, const char *text)
@@ -59,14 +59,11 @@ static void put_reply(struct resp_out *out, const struct weir_verdict *v, const 
     char *start = resp_room(out, VERDICT_MAX + (longer ? LONG_MAX_BYTES : 0)), *to = start;
     if (!start)
         return;
-    /* A long reply about a limit with a unit of its own has that at its end. */
-    bool has_unit = is_long && v->applied && v->unit[0];
+    /* A long reply about a limit with a unit of its own has that at its end, and one about a penalty a 1 after the unit. */
+    bool penalty = is_long && v->penalty, has_unit = penalty || (is_long && v->applied && v->unit[0]);
     /* A short one that holds a slot has the hold. */
     bool has_hold = !is_long && receipt && receipt->count > 0;
-    to = put_literal(to, has_unit   ? SV("*12\r\n")
-                         : is_long  ? SV("*11\r\n")
-                         : has_hold ? SV("*8\r\n")
-                                    : SV("*7\r\n"));
+    to = resp_put_number(to, '*', (is_long ? 11 : 7) + has_unit + penalty + has_hold);
     to = put_literal(to, v->allowed ? SV(":1\r\n") : SV(":0\r\n"));
     if (v->applied) {
         to = put_text(to, v->rule);
@@ -84,7 +81,9 @@ static void put_reply(struct resp_out *out, const struct weir_verdict *v, const 
     if (has_hold)
         to = put_receipt(to, receipt);
     if (has_unit)
-        to = put_text(to, v->unit);
+        to = put_text(to, v->unit[0] ? v->unit : UNIT_REQUESTS);
+    if (penalty)
+        to = resp_put_number(to, ':', 1);
     out->len += (size_t)(to - start);
 }
 

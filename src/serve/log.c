@@ -175,14 +175,25 @@ void log_say(enum log_level level, const char *event, const char *format, ...)
     pthread_mutex_unlock(&lock);
 }
 
-void log_freed(const struct subject *subject, struct weir_str author, const char *from)
+static void say_freed(const struct subject *subject, const char *what, const char *done, struct weir_str author,
+                      const char *from)
 {
     char whom[SUBJECT_SHOWN_MAX] = "";
     struct buf text;
     buf_over(&text, whom, sizeof whom);
     subject_text(subject, &text);
-    log_say(LEVEL_INFO, "change", "rule %.*s: counts of %s reset %s%.*s from %s", SV_FMT(subject_rule(subject)),
-            subject->by_count ? whom : "everybody", author.len ? "by " : "over RESP", SV_FMT(author), from);
+    log_say(LEVEL_INFO, "change", "rule %.*s: %s of %s %s %s%.*s from %s", SV_FMT(subject_rule(subject)), what,
+            subject->by_count ? whom : "everybody", done, author.len ? "by " : "over RESP", SV_FMT(author), from);
+}
+
+void log_freed(const struct subject *subject, struct weir_str author, const char *from)
+{
+    say_freed(subject, "counts", "reset", author, from);
+}
+
+void log_lifted(const struct subject *subject, struct weir_str author, const char *from)
+{
+    say_freed(subject, "penalty", "lifted", author, from);
 }
 
 /* ---- what clients can repeat ---- */
@@ -224,6 +235,8 @@ static void refusal_line(struct buf *line, struct weir *weir, const struct weir_
         add_field(line, json, SV("rule"), weir_str(verdict->rule));
         add_field(line, json, SV("limit"), weir_str(verdict->limit));
     }
+    if (verdict->penalty)
+        add_field(line, json, SV("reason"), SV("penalty"));
     if (verdict_is_repeated(verdict))
         add_field(line, json, SV("repeated_header"), weir_str(verdict->limit));
     if (weir_subject(weir, request, verdict, &subject))

@@ -6,6 +6,7 @@
 #include "base/lock.h"
 #include "engine/handle.h"
 #include "refused/most_refused.h"
+#include "refused/penalised.h"
 
 enum {
     NO_RULE,
@@ -34,8 +35,9 @@ struct stats {
     struct stats_limit
         *limits; /* lists by rule; neither rule nor name change once `limit_count` says that they are there */
     uint32_t limit_count;
-    pthread_mutex_t lock; /* of top */
+    pthread_mutex_t lock; /* of top and penalised */
     struct top *top;
+    struct penalised *penalised;
 };
 
 _Static_assert((int)COUNTERS_MAX <= UINT16_MAX && (int)SLOTS >= 2 * (int)COUNTERS_MAX, "counters fit into slots");
@@ -64,6 +66,7 @@ void stats_free(struct stats *stats)
         return;
     pthread_mutex_destroy(&stats->lock);
     top_free(stats->top);
+    penalised_free(stats->penalised);
     free(stats->counters);
     free(stats->slots);
     free(stats->rule_counters);
@@ -103,7 +106,8 @@ int stats_new(struct stats **ret)
     stats->slots = calloc(SLOTS, sizeof *stats->slots);
     stats->rule_counters = calloc(RULES_MAX, sizeof *stats->rule_counters);
     stats->limits = calloc(LIMITS_MAX, sizeof *stats->limits);
-    if (!stats->counters || !stats->slots || !stats->rule_counters || !stats->limits || top_new(&stats->top, TOP_SLOTS) < 0)
+    if (!stats->counters || !stats->slots || !stats->rule_counters || !stats->limits ||
+        top_new(&stats->top, TOP_SLOTS) < 0 || penalised_new(&stats->penalised, PENALISED_SLOTS) < 0)
         return WEIR_E_NO_MEMORY;
     new_counter(stats, "");
     new_counter(stats, STATS_OTHER);
@@ -208,6 +212,12 @@ static void count_rule(const struct weir_rule_said *said, void *data)
             count_up(&stats->counters[rule].overdrawn, said->overdrawn);
         return;
     }
+    if (__builtin_expect(said->penalty != WEIR_PENALTY_NONE, 0)) {
+        bool runs = said->penalty == WEIR_PENALTY_RUNS;
+        count_up(runs ? &stats->counters[rule].penalised : &stats->counters[rule].penalties, 1);
+        if (runs)
+            return;
+    }
     struct stats_limit *limit = &stats->limits[limit_of(stats, rule, said->limit)];
     count_up(said->said == WEIR_SAYS_REFUSE ? &limit->refused : &limit->would_refuse, 1);
 }
@@ -232,9 +242,15 @@ static void note_refused(struct stats *stats, struct weir *weir, const struct we
 {
     HOLD_LOCK(&stats->lock);
     for (size_t i = 0; i < count; i++) {
-        struct subject subject;
-        if (!verdicts[i].allowed && !requests[i].peek && weir_subject(weir, &requests[i], &verdicts[i], &subject))
-            top_add(stats->top, &subject, now_us);
+        struct penalised_entry entry;
+        const struct weir_verdict *v = &verdicts[i];
+        if (v->allowed || requests[i].peek)
+            continue;
+        if (v->penalty && weir_penalised(weir, &requests[i], v, now_us, &entry))
+            penalised_add(stats->penalised, &entry, now_us);
+        else if (v->penalty || !weir_subject(weir, &requests[i], v, &entry.subject))
+            continue;
+        top_add(stats->top, &entry.subject, now_us);
     }
 }
 
@@ -281,6 +297,11 @@ void stats_add_limit(struct stats *stats, sv id, sv limit)
     limit_of(stats, counter_of_new(stats, id), limit);
 }
 
+void stats_add_penalty(struct stats *stats, sv id)
+{
+    stats->counters[counter_of_new(stats, id)].penalises = true;
+}
+
 /* ---- reading ---- */
 
 size_t stats_rule_count(const struct stats *stats)
@@ -296,6 +317,9 @@ void stats_rule(const struct stats *stats, size_t i, struct stats_rule *ret)
         ret->counts[k] = read_counter(&counter->counts[k]);
     ret->passed = read_counter(&counter->passed);
     ret->overdrawn = read_counter(&counter->overdrawn);
+    ret->penalties = read_counter(&counter->penalties);
+    ret->penalised = read_counter(&counter->penalised);
+    ret->penalises = counter->penalises || ret->penalties + ret->penalised > 0;
 }
 
 size_t stats_limit_count(const struct stats *stats)
@@ -345,6 +369,8 @@ void stats_add(struct stats *sum, const struct stats *stats)
             to->counts[k] += rule.counts[k];
         to->passed += rule.passed;
         to->overdrawn += rule.overdrawn;
+        to->penalties += rule.penalties;
+        to->penalised += rule.penalised;
     }
     count = stats_limit_count(stats);
     for (size_t i = 0; i < count; i++) {
@@ -371,5 +397,15 @@ int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list
         return r;
     HOLD_LOCK(&stats->lock);
     top_collect(stats->top, now_us, list);
+    return 0;
+}
+
+int stats_collect_penalised(struct stats *stats, struct penalised_list *list)
+{
+    int r = penalised_list_reserve(list, PENALISED_SLOTS);
+    if (r < 0)
+        return r;
+    HOLD_LOCK(&stats->lock);
+    penalised_collect(stats->penalised, list);
     return 0;
 }

@@ -14,6 +14,7 @@
 
 struct stats;
 struct top_list;
+struct penalised_list;
 
 int stats_new(struct stats **ret);
 void stats_free(struct stats *stats);
@@ -52,6 +53,9 @@ struct stats_rule {
     uint64_t counts[OUTCOMES];
     uint64_t passed;      /* requests that it applied to, and had room for */
     uint64_t overdrawn;   /* units that requests were charged beyond `max`, of limits with overdraft */
+    bool penalises;       /* it has, or had, penalties */
+    uint64_t penalties;   /* that began */
+    uint64_t penalised;   /* requests that it refused because of one */
     uint32_t first_limit; /* private */
 };
 
@@ -85,8 +89,10 @@ uint64_t stats_refunds(const struct stats *stats);
 /* Counts a rule, or one of its limits, from now on, if only with zeroes. */
 void stats_add_rule(struct stats *stats, sv id);
 void stats_add_limit(struct stats *stats, sv id, sv limit);
-/* Adds what another one counted (but not who was refused most) to `sum`, which belongs to the caller alone. */
+void stats_add_penalty(struct stats *stats, sv id);
+/* Adds what another one counted (but not who was refused) to `sum`, which belongs to the caller alone. */
 void stats_add(struct stats *sum, const struct stats *stats);
 int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list);
+int stats_collect_penalised(struct stats *stats, struct penalised_list *list);
 
 #endif

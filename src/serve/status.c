@@ -5,6 +5,7 @@
 #include "base/instant.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
+#include "engine/penalty.h"
 #include "refused/most_refused.h"
 #include "serve/status_facts.h"
 
@@ -73,6 +74,8 @@ static void gather_rules(struct weir *weir, struct stats *stats)
         if (rule->mode == MODE_OFF)
             continue;
         stats_add_rule(stats, rule->id);
+        if (rule->penalty.after > 0)
+            stats_add_penalty(stats, rule->id);
         know_limits(stats, rule, rule->limits, rule->limit_count);
         for (size_t k = 0; k < rule->plan_count; k++)
             know_limits(stats, rule, rule->plans[k].limits, rule->plans[k].limit_count);
@@ -241,9 +244,8 @@ void status_write(struct server *server, struct buf *out)
 
 /* ---- the most refused ---- */
 
-static void add_subject(const struct top_entry *entry, bool first, struct buf *out)
+static void add_whom(const struct subject *subject, bool first, struct buf *out)
 {
-    const struct subject *subject = &entry->subject;
     add_text(out, first ? "\n{\"rule\": " : ",\n{\"rule\": ", subject_rule(subject));
     buf_add(out, SV(", \"by\": ["));
     for (size_t i = 0; i < subject->by_count; i++) {
@@ -251,8 +253,15 @@ static void add_subject(const struct top_entry *entry, bool first, struct buf *o
         add_text(out, ", \"value\": ", subject_value(subject, i));
         buf_char(out, '}');
     }
-    buf_printf(out, "], \"cut\": %s, \"refused\": %llu, \"error\": %llu}", truth(subject->cut),
-               (unsigned long long)entry->count, (unsigned long long)entry->error);
+    buf_printf(out, "], \"cut\": %s", truth(subject->cut));
+}
+
+static void add_subject(const struct top_entry *entry, bool first, struct buf *out)
+{
+    const struct subject *subject = &entry->subject;
+    add_whom(subject, first, out);
+    buf_printf(out, ", \"refused\": %llu, \"error\": %llu}", (unsigned long long)entry->count,
+               (unsigned long long)entry->error);
 }
 
 /* From the start of the window before the current one, or of the service. */
@@ -281,4 +290,45 @@ void status_write_top(struct server *server, unsigned most, sv rule, struct buf 
         if (rule.len == 0 || sv_eq(subject_rule(&list.entries[i].subject), rule))
             add_subject(&list.entries[i], listed++ == 0, out);
     buf_add(out, SV("]}\n"));
+}
+
+/* ---- penalties ---- */
+
+static void add_penalty(const struct penalised_entry *entry, const struct penalty_view *view, int64_t now_us, bool first,
+                        struct buf *out)
+{
+    char until[INSTANT_TEXT_MAX];
+    int64_t ends_us = clock_within(now_us + view->rest_us);
+    instant_text(ends_us - ends_us % US_PER_MS, until);
+    add_whom(&entry->subject, first, out);
+    buf_printf(out, ", \"until\": \"%s\", \"rest_ms\": %lld, \"level\": %u}", until,
+               (long long)((view->rest_us + US_PER_MS - 1) / US_PER_MS), view->level);
+}
+
+/* The names are those that this service has refused; whether their penalties run is what the table says now. */
+void status_write_penalties(struct server *server, unsigned most, sv rule, struct buf *out)
+{
+    CLEANUP(penalised_list_done) struct penalised_list list = { 0 };
+    int64_t now_us = clock_now_us();
+    for (unsigned i = 0; i <= server->loop_count; i++)
+        if (server->loops[i].stats && stats_collect_penalised(server->loops[i].stats, &list) < 0) {
+            out->failed = true;
+            return;
+        }
+    penalised_list_sort(&list);
+    CLEANUP_FREE struct penalty_view *views = cleanup_calloc(list.count + 1, sizeof *views);
+    if (!views) {
+        out->failed = true;
+        return;
+    }
+    weir_look_penalties(server->weir, list.entries, list.count, now_us, views);
+    size_t running = 0, listed = 0;
+    buf_add(out, SV("{\"penalties\": ["));
+    for (size_t i = 0; i < list.count; i++) {
+        if (views[i].rest_us == 0 || (rule.len > 0 && !sv_eq(subject_rule(&list.entries[i].subject), rule)))
+            continue;
+        if (running++ < most)
+            add_penalty(&list.entries[i], &views[i], now_us, listed++ == 0, out);
+    }
+    buf_printf(out, "],\n\"running\": %zu, \"left_out\": %llu}\n", running, (unsigned long long)list.left_out);
 }

@@ -104,6 +104,13 @@ static void add_all_applied(const struct stats *stats, struct buf *out)
             stats_without_rule(stats));
 }
 
+static void add_by_rule(struct buf *out, const char *name, const char *rule, uint64_t count)
+{
+    buf_printf(out, "%s{rule=\"", name);
+    add_label(out, weir_str(rule));
+    buf_printf(out, "\"} %llu\n", (unsigned long long)count);
+}
+
 /* Most rules have no overdraft: only those that were overdrawn are listed. */
 static void add_overdrawn(const struct stats *stats, struct buf *out)
 {
@@ -113,11 +120,26 @@ static void add_overdrawn(const struct stats *stats, struct buf *out)
     for (size_t i = 0; i < count; i++) {
         struct stats_rule rule;
         stats_rule(stats, i, &rule);
-        if (rule.overdrawn == 0)
-            continue;
-        buf_add(out, SV("weir_overdrawn_total{rule=\""));
-        add_label(out, weir_str(rule.id));
-        buf_printf(out, "\"} %llu\n", (unsigned long long)rule.overdrawn);
+        if (rule.overdrawn > 0)
+            add_by_rule(out, "weir_overdrawn_total", rule.id, rule.overdrawn);
+    }
+}
+
+/* Rules that have penalties. */
+static void add_penalties(const struct stats *stats, struct buf *out)
+{
+    static const char begun[] = "weir_penalties_total", refused[] = "weir_penalty_refusals_total";
+    size_t count = stats_rule_count(stats);
+    for (int k = 0; k < 2; k++) {
+        family(out, k ? refused : begun, "counter",
+               k ? "Requests that a rule refused because of a penalty, whatever its limits say."
+                 : "Penalties that began, by rule.");
+        for (size_t i = 0; i < count; i++) {
+            struct stats_rule rule;
+            stats_rule(stats, i, &rule);
+            if (rule.penalises)
+                add_by_rule(out, k ? refused : begun, rule.id, k ? rule.penalised : rule.penalties);
+        }
     }
 }
 
@@ -210,6 +232,7 @@ void status_write_metrics(struct server *server, struct buf *out)
     add_decisions(facts.stats, out);
     add_all_applied(facts.stats, out);
     add_overdrawn(facts.stats, out);
+    add_penalties(facts.stats, out);
     counter(out, "weir_refunds_total", "Charges that were refunded, to one limit at least.", stats_refunds(facts.stats));
     add_latency(facts.stats, out);
     add_rules(&facts, out);

@@ -12,7 +12,7 @@ static const char *const limit_fields[] = { "max", "per",        "burst", "unit"
                                             "tz",  "week_start", "name",  "overdraft", NULL };
 static const char *const rule_fields[] = { "match", "ignore_case",      "by",      "plan",   "plans",  "limits",
                                            "mode",  "enabled",          "expires", "except", "reject", "counters",
-                                           "lease", "on_store_failure", NULL };
+                                           "lease", "on_store_failure", "penalty", NULL };
 
 static const char id_stays[] = "an id cannot be changed, because the counts belong to it; add a rule and remove this one";
 
@@ -199,7 +199,7 @@ static json_t *find_parent(json_t *document, const struct rule *rule, sv *field,
                 sv_eq(first, SV("id"))
                     ? id_stays
                     : "unknown field; try max, per, limits.NAME.max, plans.NAME, mode, enabled, expires, path, method, "
-                      "match.host, by, except.ip, reject.status, counters or lease");
+                      "match.host, by, except.ip, reject.status, counters, lease or penalty.for");
         return NULL;
     }
     return descend(document, field, error);

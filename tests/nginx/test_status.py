@@ -122,7 +122,7 @@ def test_metrics():
     for path in ("/few", "/dry", "/trial", "/odd"):
         g.statuses(5, path)
     document, found = status(), metrics_of("/status?format=prometheus")
-    names = {"weir_decisions_total", "weir_rule_applied_total", "weir_requests_without_rule_total", "weir_overdrawn_total", "weir_waits_total", "weir_rules", "weir_rules_bad", "weir_rules_since_seconds", "weir_table_cells",
+    names = {"weir_decisions_total", "weir_rule_applied_total", "weir_requests_without_rule_total", "weir_overdrawn_total", "weir_penalties_total", "weir_penalty_refusals_total", "weir_waits_total", "weir_rules", "weir_rules_bad", "weir_rules_since_seconds", "weir_table_cells",
              "weir_table_used_cells", "weir_table_bytes",
              "weir_table_drops_total", "weir_table_drops_at_limit_total"}
     expect(set(found), names, "names")

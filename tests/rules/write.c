@@ -381,6 +381,17 @@ static void any_counters(struct maker *m, struct rule *rule)
         rule->lease.ttl_ms = (uint32_t)random_in(&m->random, 1, 36000) * 100;
 }
 
+static void any_penalty(struct maker *m, struct rule_penalty *penalty)
+{
+    if (maybe(m))
+        return;
+    penalty->after = (uint32_t)random_in(&m->random, 1, 10000);
+    penalty->grow = (uint32_t)random_in(&m->random, 1, 100);
+    penalty->within_us = random_in(&m->random, 1000, 10000000) * US_PER_MS;
+    penalty->for_us = random_in(&m->random, 1000, 10000000) * US_PER_MS;
+    penalty->most_us = penalty->for_us + random_in(&m->random, 0, 10000000) * US_PER_MS;
+}
+
 static struct rule any_rule(struct maker *m, size_t index)
 {
     struct rule rule = { .id = any_id(m, index), .mode = (enum rule_mode)below(m, 3), .expires_us = RULE_NEVER_EXPIRES };
@@ -399,6 +410,7 @@ static struct rule any_rule(struct maker *m, size_t index)
     rule.except = any_except(m);
     rule.reject = any_reject(m);
     any_counters(m, &rule);
+    any_penalty(m, &rule.penalty);
     return rule;
 }
 

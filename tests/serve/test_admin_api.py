@@ -630,6 +630,33 @@ def test_reports():
         has(metrics.body.decode(), 'weir_decisions_total{rule="e",outcome="refused"} 2')
 
 
+def test_penalties_are_lifted():
+    """In a row of a database, like every other field; the answers are as the document says."""
+    with Checked("--poll", "100ms", rules=None) as s:
+        put(s, "e", {**limited(1), "penalty": {"after": 2, "within": "1m", "for": "5h"}}, 201)
+        cli(s, "set", "e", "penalty.for=4h")
+        until(lambda: "4h" in json.dumps(s.steer("GET", "/v1/rules/e").json()["rule"]["penalty"]), "the field is set")
+        put(s, "h", {**limited(1), "match": {"event": "h"}, "by": ["header:X-Api-Key"], "penalty": {"after": 1, "within": "1m", "for": "9h"}}, 201)
+        for _ in range(3):
+            last = s.check(event="e", key="a b")
+        expect((last.status, last.json()["penalty"]), (429, True))
+        for _ in range(2):
+            s.check(event="h", headers={"X-Api-Key": "swordfish-1"})
+        found = s.steer("GET", "/v1/penalties?most=5").json()["penalties"]
+        expect([(each["rule"], each["by"][0]["value"], each["cut"]) for each in found], [("e", "a b", False), ("h", "swor…", True)])
+        expect(s.steer("GET", "/v1/explain?event=e&key=a%20b").json()["rules"][0]["penalty"]["level"], 1)
+        expect(s.steer("DELETE", "/v1/penalties?rule=e&by=a%20b", None, {"X-Weir-Author": "Ann"}).status, 204)
+        expect(s.events("change")[-1]["message"], 'rule e: penalty of key="a b" lifted by Ann from 127.0.0.1')
+        expect(s.check(event="e", key="a b").json().get("penalty"), None, "it is limited only")
+        expect(s.steer("DELETE", "/v1/penalties?rule=h&by=swordfish-1").status, 204)
+        expect(s.steer("GET", "/v1/penalties").json()["penalties"], [])
+        refused(s.steer("DELETE", "/v1/penalties?rule=e&by=a%20b"), 404, "rule e does not penalise this subject")
+        refused(s.steer("DELETE", "/v1/penalties?rule=none&by=x"), 404, "none")
+        refused(s.steer("DELETE", "/v1/penalties?rule=e"), 400, "rule e counts by key: give 1 value, not 0")
+        refused(s.steer("DELETE", "/v1/penalties?by=x"), 400, "which rule")
+        refused(s.steer("PUT", "/v1/rules/e", {**limited(1), "penalty": {"after": 2}}), 422, "penalty: needs `within`")
+
+
 def test_the_document_was_kept_to(request):
     """Runs last: nothing in it is left that no answer was held against."""
     names = {item.name for item in request.session.items if item.module is request.module}

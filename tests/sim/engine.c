@@ -106,6 +106,24 @@ static void pick_numbers(struct schedule *s, struct sim_limit *l)
     l->utc_offset_us = one_in(s, 2) ? 8 * 3600 * S : 0;
 }
 
+/* At least a second; and often as long as a limit's period. */
+static int64_t pick_time(struct schedule *s)
+{
+    int64_t us = one_in(s, 2) ? pick_period(s) : random_scaled(&s->rnd, 30 * 86400) * S;
+    return us < S ? S : us;
+}
+
+static void pick_penalty(struct schedule *s, struct sim_penalty *p)
+{
+    *p = (struct sim_penalty){ .after = one_in(s, 2) ? 0 : (unsigned)random_scaled(&s->rnd, 4),
+                               .grow = (unsigned)pick(s, 1, 4) };
+    p->within_us = pick_time(s);
+    p->for_us = pick_time(s);
+    p->most_us = p->for_us * pick(s, 1, 20);
+    if (p->most_us > 3650 * 86400 * S)
+        p->most_us = p->for_us;
+}
+
 static void pick_rule(struct schedule *s, struct sim_rule *rule, size_t number)
 {
     *rule = (struct sim_rule){ .mode = one_in(s, 3) ? SIM_SHADOW : SIM_ENFORCE, .by = (unsigned)pick(s, 0, 7) };
@@ -120,6 +138,7 @@ static void pick_rule(struct schedule *s, struct sim_rule *rule, size_t number)
         snprintf(l->name, sizeof l->name, "l%zu", i);
         pick_numbers(s, l);
     }
+    pick_penalty(s, &rule->penalty);
 }
 
 static void write_limit(FILE *to, const struct sim_limit *l)
@@ -155,7 +174,13 @@ static void write_rule(FILE *to, const struct sim_rule *rule)
         fputs(i ? "," : ",\"limits\":[", to);
         write_limit(to, &rule->limits[i]);
     }
-    fputs("]}", to);
+    fputs("]", to);
+    const struct sim_penalty *p = &rule->penalty;
+    if (p->after > 0)
+        fprintf(to, ",\"penalty\":{\"after\":%u,\"within\":\"%lldms\",\"for\":\"%lldms\",\"grow\":%u,\"most\":\"%lldms\"}",
+                p->after, (long long)(p->within_us / MS), (long long)(p->for_us / MS), p->grow,
+                (long long)(p->most_us / MS));
+    fputs("}", to);
 }
 
 static void put_in_force(struct schedule *s)
@@ -183,7 +208,10 @@ static void change_rules(struct schedule *s)
 {
     struct sim_rule *rule = &s->sim.rules[pick(s, 0, (int64_t)s->sim.rule_count - 1)];
     struct sim_limit *l = &rule->limits[pick(s, 0, (int64_t)rule->limit_count - 1)];
-    switch (pick(s, 0, 9)) {
+    switch (pick(s, 0, 10)) {
+    case 10:
+        pick_penalty(s, &rule->penalty);
+        break;
     case 0:
         rule->mode = (enum sim_mode)pick(s, SIM_ENFORCE, SIM_OFF);
         break;
@@ -292,7 +320,8 @@ static void compare(struct schedule *s, const struct sim_request *q, const struc
         print_message("%d at %lld: %s %s %s cost %llu+%llu+%llu%s: %s\n", s->step, (long long)s->now_us, q->event, q->key,
                       q->user, (unsigned long long)q->cost, (unsigned long long)q->others[1],
                       (unsigned long long)q->others[2], q->peek ? " peek" : "", is);
-    bool same = strcmp(is, should) == 0 && v->applied == m->applied && v->status == (v->allowed ? 0 : 429);
+    bool same = strcmp(is, should) == 0 && v->applied == m->applied && v->penalty == m->penalty &&
+                v->status == (v->allowed ? 0 : 429);
     if (!same)
         fail_msg("seed %llu, step %d at %lld: %s %s %s cost %llu%s\n  engine: %s\n  model:  %s",
                  (unsigned long long)s->seed, s->step, (long long)s->now_us, q->event, q->key, q->user,
@@ -406,6 +435,22 @@ static void reset_doubtful(struct schedule *s, int64_t now_us)
             reset_cell(s, &s->sim.cells[i]);
 }
 
+/* The same for penalties; the numbers of the rule may have changed since. */
+static bool reset_forgotten(struct schedule *s, int64_t next)
+{
+    for (size_t i = 0; i < s->sim.punished_count; i++) {
+        const struct sim_punished *x = &s->sim.punished[i];
+        const struct sim_rule *rule = sim_punisher(&s->sim, x);
+        if (x->latest_us < x->forgotten_us || (x->level == 0 && x->count == 0))
+            continue;
+        if (!rule)
+            return false;
+        if (rule->penalty.after == 0 || !sim_forgiven_at(x, &rule->penalty, next))
+            reset(s, rule, &(struct sim_request){ .event = x->event, .key = x->key, .user = x->user });
+    }
+    return true;
+}
+
 /* A cell that has decayed may be gone when the clock goes back to before that: the table had every right to give it away.
  * It is reset in both, so that neither has it. False: it cannot be, since no rule has it now. */
 static bool reset_decayed(struct schedule *s, int64_t next)
@@ -415,7 +460,7 @@ static bool reset_decayed(struct schedule *s, int64_t next)
         if (sim_unused_at(c, c->latest_us) && !sim_unused_at(c, next) && !reset_cell(s, c))
             return false;
     }
-    return true;
+    return reset_forgotten(s, next);
 }
 
 static void move_clock(struct schedule *s)
@@ -428,6 +473,9 @@ static void move_clock(struct schedule *s)
     for (size_t i = 0; i < s->sim.cell_count; i++)
         if (s->sim.cells[i].latest_us < next)
             s->sim.cells[i].latest_us = next;
+    for (size_t i = 0; i < s->sim.punished_count; i++)
+        if (s->sim.punished[i].latest_us < next)
+            s->sim.punished[i].latest_us = next;
 }
 
 /* ---- schedules ---- */
@@ -459,6 +507,7 @@ static void run(struct schedule *s)
         if (one_in(s, 15)) {
             change_rules(s);
             reset_doubtful(s, s->now_us);
+            reset_forgotten(s, s->now_us);
         } else if (one_in(s, 25)) {
             reset_some(s);
         } else {

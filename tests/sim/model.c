@@ -385,6 +385,164 @@ static bool decide_plan(struct plan *plan, const struct sim_request *q, int64_t 
     return all;
 }
 
+/* ---- penalties ---- */
+
+/* The engine knows when a window of refusals began to 1024 µs. */
+enum { SINCE_US = 1024 };
+
+/* Who is penalised, among the subjects of a plan. */
+struct sentence {
+    const struct sim_rule *rules;
+    bool runs[SIM_RULES];
+    const struct entry *first; /* of the rule whose penalty lasts longest; NULL: nobody is */
+    int64_t rest_us;
+};
+
+static int64_t length_us(const struct sim_penalty *p, unsigned level)
+{
+    __int128 length = p->for_us;
+    while (--level > 0 && length < p->most_us)
+        length *= p->grow;
+    return length < p->most_us ? (int64_t)length : p->most_us;
+}
+
+static int64_t remembered_us(const struct sim_penalty *p)
+{
+    return p->grow > 1 ? p->most_us : 0;
+}
+
+/* Returns whether a time was too far ahead. */
+static bool punished_at(struct sim_punished *x, const struct sim_penalty *p, int64_t now_us)
+{
+    bool moved = false;
+    if (x->level > 0 && x->end_us > now_us + length_us(p, x->level)) {
+        x->end_us = now_us + length_us(p, x->level);
+        moved = true;
+    }
+    if (x->level > 0 && now_us >= x->end_us + remembered_us(p) && now_us >= x->end_us)
+        x->level = 0;
+    if (x->count > 0 && x->since_us > now_us + p->within_us) {
+        x->since_us = now_us / SINCE_US * SINCE_US;
+        moved = true;
+    }
+    if (x->count > 0 && now_us >= x->since_us + p->within_us)
+        x->count = 0;
+    return moved;
+}
+
+bool sim_forgiven_at(const struct sim_punished *punished, const struct sim_penalty *p, int64_t now_us)
+{
+    struct sim_punished x = *punished;
+    punished_at(&x, p, now_us);
+    return x.level == 0 && x.count == 0;
+}
+
+const struct sim_rule *sim_punisher(const struct sim *sim, const struct sim_punished *punished)
+{
+    for (size_t i = 0; i < sim->rule_count; i++)
+        if (strcmp(sim->rules[i].id, punished->rule) == 0 && sim->rules[i].by == punished->by)
+            return &sim->rules[i];
+    return NULL;
+}
+
+static struct sim_punished *find_punished(struct sim *sim, const struct sim_rule *rule, const struct sim_request *q)
+{
+    struct sim_punished fresh = { .by = rule->by };
+    snprintf(fresh.rule, SIM_TEXT, "%s", rule->id);
+    snprintf(fresh.event, SIM_TEXT, "%s", rule->by & SIM_BY_EVENT ? q->event : "");
+    snprintf(fresh.key, SIM_TEXT, "%s", rule->by & SIM_BY_KEY ? q->key : "");
+    snprintf(fresh.user, SIM_TEXT, "%s", rule->by & SIM_BY_USER ? q->user : "");
+    struct sim_punished *x = sim->punished, *end = x + sim->punished_count;
+    while (x < end && (strcmp(x->rule, fresh.rule) != 0 || x->by != fresh.by || strcmp(x->event, fresh.event) != 0 ||
+                       strcmp(x->key, fresh.key) != 0 || strcmp(x->user, fresh.user) != 0))
+        x++;
+    if (x == end) {
+        if (sim->punished_count++ == SIM_CELLS)
+            __builtin_trap();
+        *x = fresh;
+    }
+    return x;
+}
+
+static void write_punished(struct sim_punished *to, const struct sim_punished *x, const struct sim_penalty *p,
+                           int64_t now_us)
+{
+    *to = *x;
+    to->latest_us = now_us;
+    to->forgotten_us = x->level > 0 ? x->end_us + remembered_us(p) : 0;
+    if (x->count > 0 && x->since_us + p->within_us > to->forgotten_us)
+        to->forgotten_us = x->since_us + p->within_us;
+}
+
+static void punish(struct sentence *s, const struct entry *first, int64_t rest_us)
+{
+    s->runs[first->rule - s->rules] = true;
+    if (!s->first || rest_us > s->rest_us) {
+        s->first = first;
+        s->rest_us = rest_us;
+    }
+}
+
+static void find_penalties(struct sim *sim, const struct plan *plan, const struct sim_request *q, int64_t now_us,
+                           bool write, struct sentence *s)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct entry *e = &plan->entries[i];
+        if ((i > 0 && plan->entries[i - 1].rule == e->rule) || e->rule->penalty.after == 0)
+            continue;
+        struct sim_punished *there = find_punished(sim, e->rule, q), x = *there;
+        if (punished_at(&x, &e->rule->penalty, now_us) && write)
+            write_punished(there, &x, &e->rule->penalty, now_us);
+        if (x.level > 0 && x.end_us > now_us)
+            punish(s, e, x.end_us - now_us);
+    }
+}
+
+static bool rule_refuses(const struct plan *plan, const struct sim_rule *rule)
+{
+    bool refuses = false;
+    for (size_t i = 0; i < plan->count; i++)
+        refuses = refuses || (plan->entries[i].rule == rule && !plan->entries[i].fits);
+    return refuses;
+}
+
+static void count_refusals(struct sim *sim, const struct plan *plan, const struct sim_request *q, int64_t now_us,
+                           struct sentence *s)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct entry *e = &plan->entries[i];
+        const struct sim_penalty *p = &e->rule->penalty;
+        if ((i > 0 && plan->entries[i - 1].rule == e->rule) || p->after == 0 || s->runs[e->rule - s->rules] ||
+            !rule_refuses(plan, e->rule))
+            continue;
+        struct sim_punished *there = find_punished(sim, e->rule, q), x = *there;
+        punished_at(&x, p, now_us);
+        if (x.count++ == 0)
+            x.since_us = now_us / SINCE_US * SINCE_US;
+        if (x.count >= p->after) {
+            x.count = 0;
+            x.level++;
+            x.end_us = now_us + length_us(p, x.level);
+            punish(s, e, x.end_us - now_us);
+        }
+        write_punished(there, &x, p, now_us);
+    }
+}
+
+static int64_t ms_up(int64_t us);
+
+static void name_penalty(const struct sentence *s, int64_t now_us, struct sim_verdict *v)
+{
+    const struct sim_limit *l = s->first->limit;
+    v->applied = v->penalty = true;
+    v->rule = s->first->rule->id;
+    v->limit = l->name;
+    v->unit = l->counts;
+    v->max = capacity(l);
+    v->reset_ms = v->retry_after_ms = ms_up(s->rest_us);
+    v->window_ms = ms_up(window_us(l, now_us));
+}
+
 /* ---- the verdict ---- */
 
 static int64_t ms_up(int64_t us)
@@ -399,7 +557,8 @@ static bool waits_longer(int64_t a, int64_t b)
     return a > b;
 }
 
-static void name_limit(const struct plan *plan, const struct sim_request *q, int64_t now_us, struct sim_verdict *v)
+static void name_limit(const struct plan *plan, const struct sim_request *q, int64_t now_us,
+                       const struct sentence *sentence, struct sim_verdict *v)
 {
     const struct entry *named = NULL;
     int64_t longest = 0;
@@ -416,9 +575,14 @@ static void name_limit(const struct plan *plan, const struct sim_request *q, int
         least = left;
         longest = retry;
     }
+    if (!v->allowed && sentence->first && (!named || !waits_longer(longest, sentence->rest_us))) {
+        name_penalty(sentence, now_us, v);
+        return;
+    }
     if (!named)
         return;
     v->applied = true;
+    v->penalty = !v->allowed && sentence->runs[named->rule - sentence->rules];
     v->rule = named->rule->id;
     v->limit = named->limit->name;
     v->unit = named->limit->counts;
@@ -448,14 +612,23 @@ void sim_decide(struct sim *sim, const struct sim_request *q, int64_t now_us, st
     for (size_t i = 0; i < sim->rule_count; i++)
         if (applies(&sim->rules[i], q) && sim->rules[i].mode == SIM_ENFORCE)
             add_rule(&enforced, sim, &sim->rules[i], q, now_us);
-    ret->allowed = decide_plan(&enforced, q, now_us, write);
-    name_limit(&enforced, q, now_us, ret);
+    struct sentence sentence = { .rules = sim->rules };
+    find_penalties(sim, &enforced, q, now_us, write, &sentence);
+    bool penalised = sentence.first;
+    /* The store is not asked about a request that is refused anyway. */
+    for (size_t i = 0; sim->one_clock && penalised && i < enforced.count; i++)
+        enforced.entries[i].fits = true;
+    ret->allowed = decide_plan(&enforced, q, now_us, write && !penalised) && !penalised;
+    if (!ret->allowed && write)
+        count_refusals(sim, &enforced, q, now_us, &sentence);
+    name_limit(&enforced, q, now_us, &sentence, ret);
     for (size_t i = 0; i < sim->rule_count; i++) {
         struct plan shadow = { .count = 0 };
         if (!applies(&sim->rules[i], q) || sim->rules[i].mode != SIM_SHADOW)
             continue;
         add_rule(&shadow, sim, &sim->rules[i], q, now_us);
-        if (!decide_plan(&shadow, q, now_us, write && ret->allowed))
+        bool known = !(sim->one_clock && penalised);
+        if (!decide_plan(&shadow, q, now_us, write && ret->allowed) && known)
             ret->shadow[ret->shadow_count++] = sim->rules[i].id;
     }
 }
@@ -464,4 +637,6 @@ void sim_reset(struct sim *sim, const struct sim_rule *rule, const struct sim_re
 {
     for (size_t i = 0; i < rule->limit_count; i++)
         find_cell(sim, rule, &rule->limits[i], q)->state = (struct sim_state){ 0 };
+    struct sim_punished *x = find_punished(sim, rule, q);
+    x->level = x->count = 0;
 }

@@ -35,6 +35,12 @@ struct sim_limit {
     int64_t utc_offset_us;
 };
 
+struct sim_penalty {
+    unsigned after; /* 0: none */
+    unsigned grow;
+    int64_t within_us, for_us, most_us;
+};
+
 struct sim_rule {
     char id[SIM_TEXT];
     enum sim_mode mode;
@@ -42,6 +48,7 @@ struct sim_rule {
     unsigned by;
     struct sim_limit limits[SIM_LIMITS];
     size_t limit_count;
+    struct sim_penalty penalty;
 };
 
 /* All zero: unused. */
@@ -75,12 +82,27 @@ struct sim_cell {
     struct sim_rebase rebase;
 };
 
+/* Whom a rule has refused, and penalised. */
+struct sim_punished {
+    char rule[SIM_TEXT];
+    unsigned by;
+    char event[SIM_TEXT], key[SIM_TEXT], user[SIM_TEXT];
+    unsigned level; /* penalties in a row */
+    int64_t end_us; /* of the last one */
+    unsigned count; /* refusals since since_us */
+    int64_t since_us;
+    int64_t forgotten_us; /* by the numbers that it was written with, the table may have forgotten it then */
+    int64_t latest_us;    /* the clock has been here since */
+};
+
 struct sim {
     bool one_clock; /* a store's: whoever asks, its clock is the one that counts, and nobody is stale */
     struct sim_rule rules[SIM_RULES];
     size_t rule_count;
     struct sim_cell cells[SIM_CELLS];
     size_t cell_count;
+    struct sim_punished punished[SIM_CELLS];
+    size_t punished_count;
 };
 
 struct sim_request {
@@ -91,6 +113,7 @@ struct sim_request {
 };
 
 struct sim_verdict {
+    bool penalty;
     bool allowed, applied;
     const char *rule, *limit;
     int unit;
@@ -113,5 +136,10 @@ bool sim_unused_at(const struct sim_cell *cell, int64_t now_us);
  * own length, rounded or not, or within the length that `limit` has given to windows since. So is any cell that was rebased
  * close to this time, so long ago that the engine may have forgotten it. */
 bool sim_doubtful_at(const struct sim_cell *cell, const struct sim_limit *limit, int64_t now_us);
+
+/* The rule whose subject this is, with the `by` that it has now; NULL: none. */
+const struct sim_rule *sim_punisher(const struct sim *sim, const struct sim_punished *punished);
+/* Nothing is left of it at this time. */
+bool sim_forgiven_at(const struct sim_punished *punished, const struct sim_penalty *penalty, int64_t now_us);
 
 #endif

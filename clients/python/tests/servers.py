@@ -25,6 +25,11 @@ rules:
     limits:
       - { name: day, algorithm: fixed_window, max: 5, per: 24h }
       - { name: hour, algorithm: fixed_window, max: 2, per: 1h }
+  - id: strict
+    match: { event: strict }
+    by: [key]
+    limits: [ { name: one, algorithm: fixed_window, max: 1, per: 1m } ]
+    penalty: { after: 2, within: 1m, for: 1h }
   - id: llm
     match: { event: llm }
     by: [key]

@@ -26,6 +26,13 @@ def test_allowed_then_refused(weir: Weir, key: str) -> None:
     assert refused.remaining == 0 and 0 < refused.retry_after_ms <= HOUR_MS
 
 
+def test_penalty(weir: Weir, key: str) -> None:
+    found = [weir.check(event="strict", key=key) for _ in range(4)]
+    assert [verdict.allowed for verdict in found] == [True, False, False, False]
+    assert [verdict.penalty for verdict in found] == [False, False, True, True]
+    assert found[3].rule == "strict" and found[3].unit == "requests" and 59 * 60_000 < found[3].retry_after_ms <= HOUR_MS
+
+
 def test_coroutines(weir: Weir, key: str) -> None:
     async def ask() -> Any:
         found = [await weir.acheck(event="ocr", key=key) for _ in range(3)]

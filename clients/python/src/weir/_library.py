@@ -83,6 +83,7 @@ class CVerdict(ctypes.Structure):
         ("unavailable", c_bool),
         ("matched", c_bool),
         ("status", c_uint16),
+        ("penalty", c_bool),
         ("max", c_uint64),
         ("remaining", c_uint64),
         ("debt", c_uint64),

@@ -304,6 +304,7 @@ def _verdict(found: CVerdict, receipt: Optional[str] = None, request: Optional[R
         retry_after_ms=found.retry_after_ms,
         status=found.status,
         unavailable=found.unavailable,
+        penalty=found.penalty,
         receipt=receipt,
         _request=request,
         **applied,

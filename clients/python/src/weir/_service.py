@@ -238,9 +238,10 @@ class ServiceWeir(Weir):
             raise WeirError(f"what answers at {self._reach.where} is not weir, or of another time: {answer!r:.80}")
         allowed, rule, limit, most, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt = answer[:ITEMS]
         unit = _text(answer[ITEMS]) if len(answer) > ITEMS else None if rule is None else REQUESTS
+        penalty = len(answer) > ITEMS + 1 and bool(answer[ITEMS + 1])
         return Verdict(
             bool(allowed), _text(rule), _text(limit), most, remaining, reset_ms, retry_after_ms, window_ms, status,
-            bool(unavailable), _text(receipt), unit, request if receipt else None,
+            bool(unavailable), _text(receipt), unit, request if receipt else None, penalty,
         )  # fmt: skip
 
     def _undecided(self) -> Verdict:

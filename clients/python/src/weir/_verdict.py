@@ -29,6 +29,7 @@ class Verdict:
     receipt: Optional[str] = None  # of a `refundable` request that was charged
     unit: Optional[str] = None  # which `max` and `remaining` count: "requests" unless the limit has another
     _request: Optional[Request] = field(default=None, repr=False, compare=False)
+    penalty: bool = False  # refused because the rule has refused too often before: see `penalty` of rules
 
     def headers(self) -> List[Tuple[str, str]]:
         """RateLimit-Policy, RateLimit and, when refused, Retry-After."""
