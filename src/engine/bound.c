@@ -351,6 +351,7 @@ static bool bind_all(struct bound *bound, struct bound_sharing sharing)
     bound->rules = calloc(rules->rule_count + 1, sizeof *bound->rules);
     bound->limits = calloc(limit_count + 1, sizeof *bound->limits);
     bound->plans = calloc(plan_count + 1, sizeof *bound->plans);
+    bound->limit_count = limit_count;
     if (!of || !bound->rules || !bound->limits || !bound->plans)
         return false;
     struct binder b = { .bound = bound, .key = cells_hash_key(bound->cells), .next = bound->limits };

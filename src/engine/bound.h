@@ -83,6 +83,7 @@ struct bound {
     struct cells *cells;
     struct bound_rule *rules; /* as in the ruleset */
     struct bound_limit *limits;
+    size_t limit_count; /* room in `limits`; those that nothing uses are zero */
     struct bound_set *plans;
     struct override_table overrides;
     uint64_t version; /* of the rules of this engine; rises */
