@@ -7,14 +7,15 @@
 
 /* ---- attributes of a request ---- */
 
-#define ATTRIBUTES REQUEST_ATTRIBUTE_NAMES "cost, cost:UNIT, header:NAME and reply"
+#define ATTRIBUTES REQUEST_ATTRIBUTE_NAMES "cost, cost:UNIT, header:NAME, reply and answer"
 
-enum { REPLY_BIT = 1 << REQUEST_ATTRIBUTE_COUNT };
+enum { REPLY_BIT = 1 << REQUEST_ATTRIBUTE_COUNT, ANSWER_BIT = REPLY_BIT << 1 };
 
 /* The request of a command. */
 struct asked {
     struct weir_request *request;
     bool is_long, wants_receipt;
+    enum reply_answer answer;
     unsigned seen; /* bits of the attributes that were there */
     struct cost_list costs;
 };
@@ -55,6 +56,15 @@ static bool set_reply(struct commands *c, struct asked *asked, sv value)
     return asked->is_long || fail(c, "reply", value, " is unknown; allowed: long, receipt");
 }
 
+/* The answer follows a long reply. */
+static bool set_answer(struct commands *c, struct asked *asked, sv value)
+{
+    asked->answer = sv_eq(value, SV("always"))    ? ANSWER_ALWAYS
+                    : sv_eq(value, SV("refused")) ? ANSWER_REFUSED
+                                                  : ANSWER_NEVER;
+    return asked->answer || fail(c, "answer", value, " is unknown; allowed: always, refused");
+}
+
 static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv value)
 {
     struct weir_request *request = asked->request;
@@ -68,6 +78,8 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
         return set_cost(c, asked, name, value);
     else if (sv_eq(name, SV("reply")))
         bit = REPLY_BIT;
+    else if (sv_eq(name, SV("answer")))
+        bit = ANSWER_BIT;
     else
         return fail(c, "unknown attribute", name,
                     sv_eq(name, SV("refundable")) ? "; for a receipt: reply receipt" : "; allowed: " ATTRIBUTES);
@@ -76,6 +88,8 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
     asked->seen |= bit;
     if (bit == REPLY_BIT)
         return set_reply(c, asked, value);
+    if (bit == ANSWER_BIT)
+        return set_answer(c, asked, value);
     if (!attribute_accepts(attribute, value))
         return fail(c, attribute_table[attribute].name.ptr, value,
                     " is not one IPv4 or IPv6 address; put a whole X-Forwarded-For into header:X-Forwarded-For, and into "
@@ -111,9 +125,11 @@ static void gather(struct commands *c, const sv *args, size_t count, bool peek)
     asked.request->peek = peek;
     asked.request->shadows = &b->shadows[b->count];
     asked.request->receipt = asked.wants_receipt ? &b->receipts[b->count] : NULL;
+    asked.request->usage = asked.answer ? &b->usages[b->count] : NULL;
+    b->answers[b->count] = asked.answer;
     b->header_count += asked.request->header_count;
     b->cost_count += asked.request->cost_count;
-    b->is_long[b->count++] = asked.is_long;
+    b->is_long[b->count++] = asked.is_long || asked.answer;
 }
 
 void weir_check_command(struct commands *c, const sv *args, size_t count)

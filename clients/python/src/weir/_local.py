@@ -14,9 +14,11 @@ from logging import getLogger
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from ._base import Weir
-from ._library import CError, Cost, CRefusal, CRequest, CVerdict, Header, Options, Receipt, StoreStatus, Str, library
+from ._library import (
+    CError, CHeaders, Cost, CRefusal, CRequest, CVerdict, Header, Options, OutHeader, Receipt, StoreStatus, Str, Usage, library,
+)  # fmt: skip
 from ._request import REQUESTS, Request
-from ._verdict import Refusal, Verdict, WeirError, plain_refusal
+from ._verdict import HeaderPairs, Refusal, Verdict, WeirError, refusal_of
 
 POLL_S = 0.5
 SLICES_S = 0.001  # after which slices of a leased rule are looked for again
@@ -225,12 +227,13 @@ class LocalWeir(Weir):
             return None
         if code < 0:
             _tell_unjudged(code)
-        return _verdict(found)
+        return _verdict(found, _headers(self._library, self._handle, found))
 
-    def _verdict(self, decision: Decision, request: Request) -> Verdict:
+    def _verdict(self, decision: Decision, request: Request, refusal: Optional[Refusal] = None) -> Verdict:
+        headers = decision.headers()
         if not decision.receipt.count:
-            return _verdict(decision.found)
-        return _verdict(decision.found, self._receipt_text(decision.receipt), request)
+            return _verdict(decision.found, headers, refusal)
+        return _verdict(decision.found, headers, refusal, self._receipt_text(decision.receipt), request)
 
     def _receipt_text(self, receipt: Receipt) -> str:
         room = ctypes.create_string_buffer(Receipt.TEXT_MAX)
@@ -248,8 +251,9 @@ class LocalWeir(Weir):
         return self._refused(await self._decided_async(request), request)
 
     def _refused(self, decision: Decision, request: Request) -> Tuple[Verdict, Optional[Refusal]]:
-        verdict = self._verdict(decision, request)
-        return verdict, None if verdict.allowed else decision.refusal() or plain_refusal(verdict)
+        refusal = None if decision.found.allowed else decision.refusal()
+        verdict = self._verdict(decision, request, refusal)
+        return verdict, None if verdict.allowed else refusal_of(verdict)
 
     # ---- give back ----
 
@@ -270,7 +274,8 @@ class Decision:
 
     def __init__(self, weir: LocalWeir, request: Request) -> None:
         self.library, self.handle = weir._library, weir._handle or weir._open()
-        self.asked, self.found, self.receipt = _c_request(request), CVerdict(), Receipt()
+        self.asked, self.found, self.receipt, self.usage = _c_request(request), CVerdict(), Receipt(), Usage()
+        self.asked.usage = ctypes.pointer(self.usage)
         if request.refundable:
             self.asked.receipt = ctypes.pointer(self.receipt)
         self.until_us = self.library.weir_now_us() + weir._options.store_deadline_ms * 1000
@@ -282,17 +287,38 @@ class Decision:
             _tell_unjudged(code)
         return code <= 0
 
+    def headers(self) -> HeaderPairs:
+        return _headers(self.library, self.handle, self.found, self.asked)
+
     def refusal(self) -> Optional[Refusal]:
         refusal = CRefusal()
         if self.library.weir_refuse(self.handle, self.asked, self.found, refusal) < 0:
             return None
         headers = [("Content-Type", refusal.content_type.octets().decode("latin-1"))]
-        for header in refusal.headers[: refusal.header_count]:
-            headers.append((header.name.octets().decode("latin-1"), header.value.octets().decode("latin-1")))
+        headers += map(_pair, refusal.headers[: refusal.header_count])
         return Refusal(refusal.status, headers, refusal.body.octets())
 
 
-def _verdict(found: CVerdict, receipt: Optional[str] = None, request: Optional[Request] = None) -> Verdict:
+def _pair(header: OutHeader) -> Tuple[str, str]:
+    return header.name.octets().decode("latin-1"), header.value.octets().decode("latin-1")
+
+
+def _headers(library: Any, handle: Any, found: CVerdict, asked: Optional[CRequest] = None) -> HeaderPairs:
+    """The headers for the answer. Without the request they speak only of the limit that the verdict names."""
+    if not found.applied:
+        return ()
+    headers = CHeaders()
+    library.weir_headers(handle, asked, found, CHeaders.SETTING, headers)
+    return tuple(map(_pair, headers.header[: headers.count]))
+
+
+def _verdict(
+    found: CVerdict,
+    headers: HeaderPairs,
+    refusal: Optional[Refusal] = None,
+    receipt: Optional[str] = None,
+    request: Optional[Request] = None,
+) -> Verdict:
     applied: Dict[str, Any] = {}
     if found.applied:
         applied = {name: getattr(found, name) for name in ("max", "remaining", "reset_ms", "window_ms")}
@@ -306,6 +332,8 @@ def _verdict(found: CVerdict, receipt: Optional[str] = None, request: Optional[R
         unavailable=found.unavailable,
         receipt=receipt,
         _request=request,
+        _headers=headers,
+        _refusal=refusal,
         **applied,
     )
 
