@@ -167,8 +167,10 @@ private:
 
     answer left(const call &c)
     {
-        weir::verdict verdict = weir_.check(weir::request("ocr", c.user).cost(0));
-        return { 200, std::to_string(verdict.remaining()) + "\n", weir_.headers(verdict) };
+        weir::usage usage;
+        weir::request request = weir::request("ocr", c.user).cost(0).usage(usage);
+        weir::verdict verdict = weir_.check(request);
+        return { 200, std::to_string(verdict.remaining()) + "\n", weir_.headers(request, verdict) };
     }
 
     answer refused(const weir::request &request, const weir::verdict &verdict)

@@ -9,6 +9,7 @@ import time
 
 from support import ENVIRONMENT, an_hour_since, expect, weir
 from support.service import Service
+from support.wire import Wire
 
 JSON = {"Content-Type": "application/json"}
 RULES = """
@@ -394,3 +395,20 @@ def test_killed_and_back():
         s.kill()
         s.start()
         expect(s.check(event="ocr", key="a").status, 429, "after")
+
+
+def test_answers_over_resp():
+    """WEIR.CHECK … answer: content type, body and headers for an HTTP client."""
+    with Service(rules=RULES) as s, Wire(s) as wire:
+        ocr = ("WEIR.CHECK", "event", "ocr", "key", "u1")
+        policy = ["RateLimit-Policy", '"ocr/day";q=5;w=86400, "ocr/hour";q=3;w=3600']
+        first = wire.ask(*ocr, "answer", "always")
+        expect(first[11:], ["requests", None, None, *policy, "RateLimit", '"ocr/hour";r=2;t=3600, "ocr/day";r=4;t=86400'])
+        expect(len(wire.ask(*ocr, "answer", "refused")), 11, "a long reply")
+        expect(wire.ask(*ocr, "answer", "always", "cost", "9", "reply", "long")[11:14], ["requests", "text/plain; charset=utf-8", "Too many requests\n"])
+        found = wire.ask(*ocr, "answer", "refused", "cost", "9", "header:Accept", "application/json")
+        expect((found[12], json.loads(found[13])["violated-policies"], found[14:16]), ("application/problem+json", ["ocr/day", "ocr/hour"], policy))
+        expect(wire.ask("WEIR.CHECK", "event", "none", "answer", "always")[11:], [None, None, None], "no rule")
+        expect(wire.ask("WEIR.PEEK", *ocr[1:], "answer", "always")[14:16], policy, "a peek")
+        expect("allowed: always, refused" in str(wire.ask(*ocr, "answer", "now")), True, "a mistake")
+        expect("given twice" in str(wire.ask(*ocr, "answer", "always", "answer", "always")), True, "twice")

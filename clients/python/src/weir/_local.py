@@ -227,13 +227,14 @@ class LocalWeir(Weir):
             return None
         if code < 0:
             _tell_unjudged(code)
-        return _verdict(found, _headers(self._library, self._handle, found))
+        asked = _c_request(Request([("event", event), ("key", key)], [], 1, False, False))
+        return _verdict(found, _answer(self._library, self._handle, found, asked))
 
-    def _verdict(self, decision: Decision, request: Request, refusal: Optional[Refusal] = None) -> Verdict:
-        headers = decision.headers()
+    def _verdict(self, decision: Decision, request: Request) -> Verdict:
+        answer = _answer(self._library, decision.handle, decision.found, decision.asked)
         if not decision.receipt.count:
-            return _verdict(decision.found, headers, refusal)
-        return _verdict(decision.found, headers, refusal, self._receipt_text(decision.receipt), request)
+            return _verdict(decision.found, answer)
+        return _verdict(decision.found, answer, self._receipt_text(decision.receipt), request)
 
     def _receipt_text(self, receipt: Receipt) -> str:
         room = ctypes.create_string_buffer(Receipt.TEXT_MAX)
@@ -251,8 +252,7 @@ class LocalWeir(Weir):
         return self._refused(await self._decided_async(request), request)
 
     def _refused(self, decision: Decision, request: Request) -> Tuple[Verdict, Optional[Refusal]]:
-        refusal = None if decision.found.allowed else decision.refusal()
-        verdict = self._verdict(decision, request, refusal)
+        verdict = self._verdict(decision, request)
         return verdict, None if verdict.allowed else refusal_of(verdict)
 
     # ---- give back ----
@@ -287,38 +287,31 @@ class Decision:
             _tell_unjudged(code)
         return code <= 0
 
-    def headers(self) -> HeaderPairs:
-        return _headers(self.library, self.handle, self.found, self.asked)
-
-    def refusal(self) -> Optional[Refusal]:
-        refusal = CRefusal()
-        if self.library.weir_refuse(self.handle, self.asked, self.found, refusal) < 0:
-            return None
-        headers = [("Content-Type", refusal.content_type.octets().decode("latin-1"))]
-        headers += map(_pair, refusal.headers[: refusal.header_count])
-        return Refusal(refusal.status, headers, refusal.body.octets())
-
 
 def _pair(header: OutHeader) -> Tuple[str, str]:
     return header.name.octets().decode("latin-1"), header.value.octets().decode("latin-1")
 
 
-def _headers(library: Any, handle: Any, found: CVerdict, asked: Optional[CRequest] = None) -> HeaderPairs:
-    """The headers for the answer. Without the request they speak only of the limit that the verdict names."""
+#: The headers for an answer and, when refused, the whole refusal.
+Answer = Tuple[HeaderPairs, Optional[Refusal]]
+
+
+def _answer(library: Any, handle: Any, found: CVerdict, asked: CRequest) -> Answer:
+    if not found.allowed:
+        refusal = CRefusal()
+        if library.weir_refuse(handle, asked, found, refusal) < 0:
+            return (), None
+        pairs = tuple(map(_pair, refusal.headers[: refusal.header_count]))
+        kind = ("Content-Type", refusal.content_type.octets().decode("latin-1"))
+        return pairs, Refusal(refusal.status, [kind, *pairs], refusal.body.octets())
     if not found.applied:
-        return ()
+        return (), None
     headers = CHeaders()
     library.weir_headers(handle, asked, found, CHeaders.SETTING, headers)
-    return tuple(map(_pair, headers.header[: headers.count]))
+    return tuple(map(_pair, headers.header[: headers.count])), None
 
 
-def _verdict(
-    found: CVerdict,
-    headers: HeaderPairs,
-    refusal: Optional[Refusal] = None,
-    receipt: Optional[str] = None,
-    request: Optional[Request] = None,
-) -> Verdict:
+def _verdict(found: CVerdict, answer: Answer, receipt: Optional[str] = None, request: Optional[Request] = None) -> Verdict:
     applied: Dict[str, Any] = {}
     if found.applied:
         applied = {name: getattr(found, name) for name in ("max", "remaining", "reset_ms", "window_ms")}
@@ -332,8 +325,8 @@ def _verdict(
         unavailable=found.unavailable,
         receipt=receipt,
         _request=request,
-        _headers=headers,
-        _refusal=refusal,
+        _headers=answer[0],
+        _refusal=answer[1],
         **applied,
     )
 

@@ -37,8 +37,8 @@ class Verdict:
     _refusal: Optional[Refusal] = field(default=None, repr=False, compare=False)
 
     def headers(self) -> List[Tuple[str, str]]:
-        """The headers for the answer as weir wrote them: RateLimit-Policy, RateLimit and, when refused, Retry-After, unless
-        the setting `headers` of the rules says otherwise."""
+        """The headers for the answer as weir wrote them: RateLimit-Policy, RateLimit and, when refused, Retry-After and those
+        of the rule, unless the setting `headers` of the rules says otherwise."""
         return list(self._headers)
 
 
