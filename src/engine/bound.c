@@ -390,6 +390,8 @@ void bound_free(struct bound *bound)
         return;
     ruleset_free(bound->ruleset);
     arena_done(&bound->keys);
+    for (size_t i = 0; bound->limits && i < bound->limit_count; i++)
+        free(bound->limits[i].policy);
     free(bound->rules);
     free(bound->limits);
     free(bound->plans);

@@ -22,6 +22,7 @@ struct bound_limit {
     bool first;     /* of its set */
     sv unit;        /* what it counts; empty: requests */
     struct window_cache cache;
+    struct policy_text *policy; /* made when headers first need it: see src/present/headers.c; freed with the rules */
 };
 
 /* The kinds of counters: see counter.h. */

@@ -29,11 +29,15 @@ static struct weir_left left_of(const struct decision *d, const struct counter *
     const struct limit_state *state = state_of(d, c);
     if (!state)
         return left;
-    struct counter seen = *c;
-    seen.state = state;
+    struct counter seen;
+    if (state != c->state) {
+        seen = *c;
+        seen.state = state;
+        c = &seen;
+    }
     left.known = true;
-    left.remaining = counter_remaining(&seen);
-    struct limit_report report = counter_report(&seen, left.remaining + 1);
+    left.remaining = counter_remaining(c);
+    struct limit_report report = counter_report(c, left.remaining + 1);
     left.more_ms = ms_up(report.retry_after_us);
     left.reset_ms = ms_up(report.reset_us);
     return left;

@@ -1,5 +1,7 @@
 /* The headers of an answer: RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11), X-RateLimit-*, those
  * that clients of language models know, and Retry-After. docs/headers.md describes them. */
+#include <stdlib.h>
+
 #include "base/sha256.h"
 #include "engine/hazard.h"
 #include "present/answer.h"
@@ -179,39 +181,73 @@ static int64_t seconds_up(int64_t ms)
     return ms <= 0 ? 0 : (ms + 999) / 1000;
 }
 
-struct policy {
-    sv rule, limit, unit;
-    uint64_t quota;
-    int64_t window_ms; /* 0: it has none */
-    struct partition partition;
+/* The part of a policy that never changes: "ocr/day";q=100;qu="pages";w=86400 */
+struct policy_text {
+    uint16_t name; /* bytes of the name with its quotes */
+    uint16_t len;
+    char text[ITEM_MAX];
 };
 
-/* "ocr/day";q=100;qu="pages";w=86400 */
-static void add_policy(struct list *list, const struct policy *policy)
+static void policy_write(struct policy_text *ret, sv rule, sv limit, uint64_t quota, sv unit, int64_t window_ms)
 {
-    char item[ITEM_MAX], *to = put_name(item, policy->rule, policy->limit);
-    to = put_number(to, SV(";q="), (int64_t)policy->quota);
-    if (policy->unit.len > 0) {
+    char *to = put_name(ret->text, rule, limit);
+    ret->name = (uint16_t)(to - ret->text);
+    to = put_number(to, SV(";q="), (int64_t)quota);
+    if (unit.len > 0) {
         to = put_text(to, SV(";qu=\""));
-        to = put_text(to, policy->unit);
+        to = put_text(to, unit);
         *to++ = '"';
     }
-    if (policy->window_ms > 0)
-        to = put_number(to, SV(";w="), seconds_up(policy->window_ms));
-    list_add(list, item, (size_t)(put_partition(to, &policy->partition) - item));
+    if (window_ms > 0)
+        to = put_number(to, SV(";w="), seconds_up(window_ms));
+    ret->len = (uint16_t)(to - ret->text);
+}
+
+/* Keeps the text with the limit, for other answers. Returns it, or `text` if out of memory. */
+static const struct policy_text *policy_keep(struct policy_text **kept, const struct policy_text *text)
+{
+    size_t size = offsetof(struct policy_text, text) + text->len;
+    struct policy_text *copy = malloc(size), *earlier = NULL;
+    if (!copy)
+        return text;
+    memcpy(copy, text, size);
+    if (__atomic_compare_exchange_n(kept, &earlier, copy, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return copy;
+    free(copy);
+    return earlier;
+}
+
+/* The window of a calendar limit changes, so its text has none. `room` is for the case that memory is short. */
+static const struct policy_text *policy_of(const struct answer *a, const struct weir_left *left, struct policy_text *room)
+{
+    struct bound_limit *limit = &a->bound->limits[left->limit];
+    const struct policy_text *kept = __atomic_load_n(&limit->policy, __ATOMIC_ACQUIRE);
+    if (__builtin_expect(kept != NULL, 1))
+        return kept;
+    policy_write(room, a->bound->rules[left->rule].rule->id, limit->spec->name, limit->limit.capacity, quota_unit(limit),
+                 limit->limit.algorithm == LIMIT_CALENDAR ? 0 : left->window_ms);
+    return policy_keep(&limit->policy, room);
+}
+
+static void add_policy(struct list *list, const struct policy_text *policy, int64_t window_ms,
+                       const struct partition *partition)
+{
+    char item[ITEM_MAX], *to = put_text(item, sv_of(policy->text, policy->len));
+    if (window_ms > 0)
+        to = put_number(to, SV(";w="), seconds_up(window_ms));
+    list_add(list, item, (size_t)(put_partition(to, partition) - item));
 }
 
 struct service_limit {
-    sv rule, limit;
     uint64_t remaining;
     int64_t more_ms; /* below 0: no more becomes available, or nobody knows when */
     struct partition partition;
 };
 
 /* "ocr/day";r=99;t=6400 */
-static void add_service_limit(struct list *list, const struct service_limit *limit)
+static void add_service_limit(struct list *list, sv name, const struct service_limit *limit)
 {
-    char item[ITEM_MAX], *to = put_name(item, limit->rule, limit->limit);
+    char item[ITEM_MAX], *to = put_text(item, name);
     to = put_number(to, SV(";r="), (int64_t)limit->remaining);
     if (limit->more_ms >= 0)
         to = put_number(to, SV(";t="), seconds_up(limit->more_ms));
@@ -237,23 +273,19 @@ static void add_number(struct writer *w, sv name, int64_t number)
     end_header(w, name, number_put(w->to, number));
 }
 
-/* Only what the verdict says. */
-static void add_policies_of_verdict(struct list *list, const struct weir_verdict *v)
-{
-    add_policy(list,
-               &(struct policy){ weir_str(v->rule), weir_str(v->limit), weir_str(v->unit), v->max, v->window_ms, { 0 } });
-}
-
 static void add_policies(struct writer *w, const struct answer *a, const struct partition *partitions)
 {
+    const struct weir_verdict *v = a->verdict;
     struct list list = { .start = w->to, .to = w->to };
-    if (!a->usage)
-        add_policies_of_verdict(&list, a->verdict);
+    struct policy_text room;
+    if (!a->usage) {
+        policy_write(&room, weir_str(v->rule), weir_str(v->limit), v->max, weir_str(v->unit), v->window_ms);
+        list_add(&list, room.text, room.len);
+    }
     for (uint32_t i = 0; a->usage && i < a->usage->listed && !list.full; i++) {
         const struct weir_left *left = &a->usage->left[i];
-        const struct bound_limit *limit = &a->bound->limits[left->limit];
-        add_policy(&list, &(struct policy){ a->bound->rules[left->rule].rule->id, limit->spec->name, quota_unit(limit),
-                                            limit->limit.capacity, left->window_ms, partitions[i] });
+        bool calendar = a->bound->limits[left->limit].limit.algorithm == LIMIT_CALENDAR;
+        add_policy(&list, policy_of(a, left, &room), calendar ? left->window_ms : 0, &partitions[i]);
     }
     end_header(w, SV("RateLimit-Policy"), list.to);
 }
@@ -264,7 +296,7 @@ static struct service_limit deciding_limit(const struct answer *a, const struct 
 {
     const struct weir_verdict *v = a->verdict;
     bool known = a->usage && a->usage->named < a->usage->count;
-    struct service_limit limit = { weir_str(v->rule), weir_str(v->limit), v->remaining, LIMIT_NEVER_US, { 0 } };
+    struct service_limit limit = { v->remaining, LIMIT_NEVER_US, { 0 } };
     if (known) {
         const struct weir_left *left = &a->usage->left[a->usage->named];
         limit.partition = partitions[a->usage->named];
@@ -281,14 +313,16 @@ static void add_service_limits(struct writer *w, const struct answer *a, const s
 {
     struct list list = { .start = w->to, .to = w->to };
     struct service_limit deciding = deciding_limit(a, partitions);
-    add_service_limit(&list, &deciding);
+    struct policy_text room;
+    char name[POLICY_NAME_MAX + 2], *end = put_name(name, weir_str(a->verdict->rule), weir_str(a->verdict->limit));
+    add_service_limit(&list, sv_of(name, (size_t)(end - name)), &deciding);
     for (uint32_t i = 0; a->usage && i < a->usage->listed && !list.full; i++) {
         const struct weir_left *left = &a->usage->left[i];
         if (i == a->usage->named || !left->known || (!a->verdict->allowed && !left->refuses))
             continue;
-        add_service_limit(&list, &(struct service_limit){ a->bound->rules[left->rule].rule->id,
-                                                          a->bound->limits[left->limit].spec->name, left->remaining,
-                                                          left->more_ms, partitions[i] });
+        const struct policy_text *policy = policy_of(a, left, &room);
+        add_service_limit(&list, sv_of(policy->text, policy->name),
+                          &(struct service_limit){ left->remaining, left->more_ms, partitions[i] });
     }
     end_header(w, SV("RateLimit"), list.to);
 }
