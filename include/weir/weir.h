@@ -365,7 +365,8 @@ WEIR_API int weir_check_batch(struct weir *weir, const struct weir_request *requ
  * every rule that applies is charged `cost` and `costs`, whether or not it has room; an amount beyond its max is owed: it
  * refuses requests, also those that cost 0 there, until time has repaid it. Check the request first, without these costs.
  * Limits that count in the store are charged there with the next request for the same subject. Never waits. Ignores peek,
- * receipt, shadows and each_rule. Returns 0; WEIR_E_INVALID (now_us) or WEIR_E_NO_MEMORY, and then nothing is charged. */
+ * receipt, shadows, usage and each_rule. Returns 0; WEIR_E_INVALID (now_us) or WEIR_E_NO_MEMORY, and then nothing is
+ * charged. */
 WEIR_API int weir_charge(struct weir *weir, const struct weir_request *request, int64_t now_us);
 
 enum weir_take {

@@ -56,9 +56,11 @@ static bool set_reply(struct commands *c, struct asked *asked, sv value)
     return asked->is_long || fail(c, "reply", value, " is unknown; allowed: long, receipt");
 }
 
-/* The answer follows a long reply. */
+/* The answer follows a long reply. All replies of an EXEC are kept until the last, so they have to be short. */
 static bool set_answer(struct commands *c, struct asked *asked, sv value)
 {
+    if (c->session->queue.state != QUEUE_CLOSED)
+        return fail(c, "answer", value, " is not allowed between MULTI and EXEC");
     asked->answer = sv_eq(value, SV("always"))    ? ANSWER_ALWAYS
                     : sv_eq(value, SV("refused")) ? ANSWER_REFUSED
                                                   : ANSWER_NEVER;

@@ -411,4 +411,6 @@ def test_answers_over_resp():
         expect(wire.ask("WEIR.CHECK", "event", "none", "answer", "always")[11:], [None, None, None], "no rule")
         expect(wire.ask("WEIR.PEEK", *ocr[1:], "answer", "always")[14:16], policy, "a peek")
         expect("allowed: always, refused" in str(wire.ask(*ocr, "answer", "now")), True, "a mistake")
+        expect([wire.ask("MULTI"), wire.ask(*ocr, "answer", "always")], ["OK", "QUEUED"])
+        expect("not allowed between MULTI and EXEC" in str(wire.ask("EXEC")), True, "in a transaction")
         expect("given twice" in str(wire.ask(*ocr, "answer", "always", "answer", "always")), True, "twice")
