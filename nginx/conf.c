@@ -398,7 +398,8 @@ static char *set_status(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 static char *set_headers(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
     static const char *const modes[] = {
-        [HEADERS_OFF] = "off", [HEADERS_REFUSED] = "refused", [HEADERS_ALWAYS] = "always", [HEADERS_LEGACY] = "legacy"
+        [HEADERS_OFF] = "off",       [HEADERS_REFUSED] = "refused", [HEADERS_ALWAYS] = "always",
+        [HEADERS_LEGACY] = "legacy", [HEADERS_OPENAI] = "openai",
     };
     (void)command;
     struct location_conf *location = conf;
@@ -409,7 +410,7 @@ static char *set_headers(ngx_conf_t *cf, ngx_command_t *command, void *conf)
         if (str_is(&words[1], modes[i]))
             location->headers = i;
     if (location->headers == NGX_CONF_UNSET_UINT)
-        return COMPLAIN(cf, "weir_headers takes off, refused, always or legacy, not `%V`", &words[1]);
+        return COMPLAIN(cf, "weir_headers takes off, refused, always, legacy or openai, not `%V`", &words[1]);
     return NGX_CONF_OK;
 }
 

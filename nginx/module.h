@@ -116,7 +116,7 @@ struct directive {
 /* Whether the directive sets this header. */
 bool directive_sets_header(const struct directive *directive, const ngx_str_t *header);
 
-enum header_mode { HEADERS_OFF, HEADERS_REFUSED, HEADERS_ALWAYS, HEADERS_LEGACY };
+enum header_mode { HEADERS_OFF, HEADERS_REFUSED, HEADERS_ALWAYS, HEADERS_LEGACY, HEADERS_OPENAI };
 
 struct location_conf {
     ngx_array_t *directives; /* of struct directive; NULL: none */
@@ -207,7 +207,8 @@ ngx_int_t send_answer(ngx_http_request_t *r, ngx_uint_t status, ngx_str_t type, 
 ngx_int_t refuse(ngx_http_request_t *r, const struct location_conf *location, struct zone *zone,
                  const struct weir_request *request, const struct weir_verdict *verdict);
 /* RateLimit headers, for the answer that will follow. */
-ngx_int_t add_rate_headers(ngx_http_request_t *r, const struct weir_verdict *verdict, enum header_mode mode);
+ngx_int_t add_rate_headers(ngx_http_request_t *r, const struct location_conf *location, struct zone *zone,
+                           const struct weir_request *request, const struct weir_verdict *verdict);
 ngx_int_t status_handler(ngx_http_request_t *r);
 ngx_int_t variables_add(ngx_conf_t *cf);
 /* Whether the configuration uses $weir_remaining, which costs a little. */

@@ -372,6 +372,7 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
     struct weir_request request;
     struct weir_verdict verdict;
     struct weir_shadows shadows;
+    struct weir_usage usage;
     struct zone *zone = directive->zone;
     struct request_state *state = request_state_make(r);
     if (!state)
@@ -390,7 +391,9 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
 
     shadows.count = 0;
+    usage.count = 0;
     request.shadows = &shadows;
+    request.usage = &usage;
     request.each_rule = count_rule;
     request.context = &(struct rule_count){ zone->stats, location->dry_run };
     request.brief = location->headers < HEADERS_ALWAYS && !zone->main->remaining;
@@ -413,7 +416,7 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     /* A dry run does not change answers. */
     if (location->headers >= HEADERS_ALWAYS && !location->dry_run &&
-        add_rate_headers(r, &verdict, (enum header_mode)location->headers) != NGX_OK)
+        add_rate_headers(r, location, zone, &request, &verdict) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     return NGX_DECLINED;
 }

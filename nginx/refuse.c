@@ -76,17 +76,23 @@ static ngx_int_t add_headers(ngx_http_request_t *r, const struct weir_header *he
     return NGX_OK;
 }
 
-static unsigned style_of(enum header_mode mode)
+static unsigned style_of(const struct location_conf *location)
 {
-    return mode == HEADERS_OFF      ? 0
-           : mode == HEADERS_LEGACY ? WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY
-                                    : WEIR_HEADERS_STANDARD;
+    static const unsigned styles[] = {
+        [HEADERS_OFF] = 0,
+        [HEADERS_REFUSED] = WEIR_HEADERS_SETTING,
+        [HEADERS_ALWAYS] = WEIR_HEADERS_SETTING,
+        [HEADERS_LEGACY] = WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY,
+        [HEADERS_OPENAI] = WEIR_HEADERS_OPENAI,
+    };
+    return styles[location->headers];
 }
 
-ngx_int_t add_rate_headers(ngx_http_request_t *r, const struct weir_verdict *verdict, enum header_mode mode)
+ngx_int_t add_rate_headers(ngx_http_request_t *r, const struct location_conf *location, struct zone *zone,
+                           const struct weir_request *request, const struct weir_verdict *verdict)
 {
     struct weir_headers headers;
-    weir_headers(verdict, style_of(mode), &headers);
+    weir_headers(zone->weir, request, verdict, style_of(location), &headers);
     return add_headers(r, headers.header, headers.count);
 }
 
@@ -182,7 +188,7 @@ static ngx_int_t refuse_by_rule(ngx_http_request_t *r, const struct location_con
                                 const struct weir_request *request, const struct weir_verdict *verdict)
 {
     struct weir_refusal refusal;
-    if (weir_refuse_as(zone->weir, request, verdict, style_of((enum header_mode)location->headers), &refusal) < 0)
+    if (weir_refuse_as(zone->weir, request, verdict, style_of(location), &refusal) < 0)
         return NGX_HTTP_SERVICE_UNAVAILABLE;
     /* A client that waits for 100 Continue gets the refusal instead. */
     r->expect_tested = 1;
@@ -212,7 +218,7 @@ ngx_int_t refuse(ngx_http_request_t *r, const struct location_conf *location, st
                  const struct weir_request *request, const struct weir_verdict *verdict)
 {
     if (has_error_page(r, verdict->status)) {
-        if (add_rate_headers(r, verdict, (enum header_mode)location->headers) != NGX_OK)
+        if (add_rate_headers(r, location, zone, request, verdict) != NGX_OK)
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         return verdict->status;
     }

@@ -90,6 +90,7 @@ static void ask(struct MHD_Connection *connection, const char *method, const cha
                 struct weir_verdict *verdict)
 {
     static _Thread_local struct headers headers;
+    static _Thread_local struct weir_usage usage;
     static _Thread_local char peer[INET_ADDRSTRLEN];
     headers.count = 0;
     MHD_get_connection_values(connection, MHD_HEADER_KIND, add_header, &headers);
@@ -103,6 +104,7 @@ static void ask(struct MHD_Connection *connection, const char *method, const cha
         .header_count = headers.count,
         .cost = 1,
         .context = connection,
+        .usage = &usage,
     };
     weir_check(weir, request, weir_now_us(), verdict);
 }
@@ -113,7 +115,7 @@ static void ask(struct MHD_Connection *connection, const char *method, const cha
 static void put_headers(struct MHD_Response *response, const struct weir_header *headers, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        char name[200], value[1000];
+        char name[200], value[WEIR_HEADER_VALUE_MAX];
         snprintf(name, sizeof name, "%.*s", (int)headers[i].name.len, headers[i].name.ptr);
         snprintf(value, sizeof value, "%.*s", (int)headers[i].value.len, headers[i].value.ptr);
         MHD_add_response_header(response, name, value);
@@ -129,12 +131,12 @@ static enum MHD_Result send_and_free(struct MHD_Connection *connection, unsigned
 
 /* With the standard headers, if it was judged: clients see how much is left before they are refused. */
 static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status, const char *text,
-                              const struct weir_verdict *verdict)
+                              const struct weir_request *request, const struct weir_verdict *verdict)
 {
     struct weir_headers headers = { .count = 0 };
     struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_MUST_COPY);
     if (verdict)
-        weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
+        weir_headers(weir, request, verdict, WEIR_HEADERS_SETTING, &headers);
     put_headers(response, headers.header, headers.count);
     return send_and_free(connection, status, response);
 }
@@ -161,9 +163,9 @@ static enum MHD_Result ocr(struct MHD_Connection *connection, const struct weir_
 {
     const char *user = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "X-User");
     if (!user || !*user)
-        return answer(connection, MHD_HTTP_UNAUTHORIZED, "who are you? say it in X-User\n", verdict);
+        return answer(connection, MHD_HTTP_UNAUTHORIZED, "who are you? say it in X-User\n", request, verdict);
     WEIR_DETECT(weir, "ocr", user) {
-        return answer(connection, MHD_HTTP_OK, "the text of your image\n", weir_last(NULL));
+        return answer(connection, MHD_HTTP_OK, "the text of your image\n", NULL, weir_last(NULL));
     } else {
         return answer_refused(connection, request, weir_last(NULL));
     }
@@ -184,7 +186,7 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
         return MHD_YES;
     }
     if (too_many_headers(connection))
-        return answer(connection, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers: send fewer\n", NULL);
+        return answer(connection, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers: send fewer\n", NULL, NULL);
     struct weir_request request;
     struct weir_verdict verdict;
     ask(connection, method, path, &request, &verdict);
@@ -192,7 +194,7 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
         return answer_refused(connection, &request, &verdict);
     if (strcmp(path, "/ocr") == 0)
         return ocr(connection, &request, &verdict);
-    return answer(connection, MHD_HTTP_OK, strcmp(path, "/notes") == 0 ? "your notes\n" : "welcome\n", &verdict);
+    return answer(connection, MHD_HTTP_OK, strcmp(path, "/notes") == 0 ? "your notes\n" : "welcome\n", &request, &verdict);
 }
 
 int main(int argc, char **argv)

@@ -121,14 +121,15 @@ public:
      * connection ends then. A client that does not look for an answer while it sends a large body may miss this one. */
     std::optional<answer> turn_away(const call &c)
     {
-        weir::request request = weir::request().path(c.path).peer(c.peer);
+        weir::usage usage;
+        weir::request request = weir::request().path(c.path).peer(c.peer).usage(usage);
         weir::verdict verdict = weir_.check(request);
         if (!verdict)
             return refused(request, verdict);
         if (c.path != "/ocr" && c.path != "/left")
-            return answer{ 404, "there are /ocr and /left\n", verdict.headers() };
+            return answer{ 404, "there are /ocr and /left\n", weir_.headers(request, verdict) };
         if (c.user.empty())
-            return answer{ 401, "who are you? say it in X-User\n", verdict.headers() };
+            return answer{ 401, "who are you? say it in X-User\n", weir_.headers(request, verdict) };
         return std::nullopt;
     }
 
@@ -161,13 +162,15 @@ private:
         if (!charge)
             return refused(weir::request("ocr", c.user), charge);
         std::string text = pool_.run([&] { return recognise(c.body); }).get();
-        return { 200, text, charge.headers() };
+        return { 200, text, weir_.headers(charge) };
     }
 
     answer left(const call &c)
     {
-        weir::verdict verdict = weir_.check(weir::request("ocr", c.user).cost(0));
-        return { 200, std::to_string(verdict.remaining()) + "\n", verdict.headers() };
+        weir::usage usage;
+        weir::request request = weir::request("ocr", c.user).cost(0).usage(usage);
+        weir::verdict verdict = weir_.check(request);
+        return { 200, std::to_string(verdict.remaining()) + "\n", weir_.headers(request, verdict) };
     }
 
     answer refused(const weir::request &request, const weir::verdict &verdict)

@@ -69,6 +69,7 @@ enum {
     WEIR_COSTS_MAX = 16,          /* costs of a request in other units */
     WEIR_SHADOW_MAX = 16,         /* names in a struct weir_shadows */
     WEIR_ERROR_MAX = 1000,        /* bytes in an error's text, with the NUL */
+    WEIR_USAGE_LIMITS = 16,       /* limits in a struct weir_usage, and in the header RateLimit-Policy */
     WEIR_RECEIPT_LIMITS = 16,     /* limits in a receipt */
     WEIR_RECEIPT_KEYS_MAX = 1000, /* bytes in a receipt for the names of limits that count in the store */
     WEIR_RECEIPT_TEXT_MAX = 4000, /* bytes in the text of a receipt, with the NUL */
@@ -160,6 +161,24 @@ struct weir_shadows {
     char names[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
 };
 
+/* What one limit of a request has left. All of it is private to weir. */
+struct weir_left {
+    uint32_t rule, limit;
+    bool known, refuses;
+    uint8_t reading;
+    uint64_t remaining;
+    int64_t more_ms, reset_ms, window_ms;
+};
+
+/* What the limits of a request have left, for weir_headers and weir_refuse: the first WEIR_USAGE_LIMITS limits of enforced
+ * rules that apply, in the order of the rules, and the limit that the verdict names. All of it is private to weir. */
+struct weir_usage {
+    uint32_t count; /* 0: nothing is known */
+    uint32_t named, listed;
+    uint64_t rules; /* their version */
+    struct weir_left left[WEIR_USAGE_LIMITS + 1];
+};
+
 /* The result of one rule for a request that it applies to. The strings are valid only during the call. */
 enum weir_said {
     WEIR_SAYS_PASS,        /* all of its limits have room, whatever other rules say */
@@ -184,8 +203,8 @@ struct weir_rule_said {
 
 /* The request to decide about. Fields that are not set (zero) are ignored. Spaces and tabs at the beginning and end of
  * method, host, ip and header values are ignored, too; user, event and key count as they are given, so trim what you take
- * from a header. weir does not keep the request or its strings after the call. It writes *receipt and *shadows when it
- * makes the decision; until then they must remain valid. */
+ * from a header. weir does not keep the request or its strings after the call. It writes *receipt, *shadows and *usage when
+ * it makes the decision; until then they must remain valid. */
 struct weir_request {
     struct weir_str method;
     struct weir_str path; /* as the client sent it, with the query; weir normalises it */
@@ -211,6 +230,7 @@ struct weir_request {
     struct weir_receipt *receipt; /* out, may be NULL: what was charged, for weir_settle */
     bool if_held;                 /* write *receipt only if something is held, such as a slot; else it has a count of 0 */
     struct weir_shadows *shadows; /* out, may be NULL: the shadow rules that would have refused */
+    struct weir_usage *usage;     /* out, may be NULL: what all limits have left, for headers; empty if brief and allowed */
     /* May be NULL. weir calls it for each rule that applies, with `context`, in the thread that makes the decision, just
      * before it returns the verdict or calls `decided`. It must return soon, and must not call weir. */
     void (*each_rule)(const struct weir_rule_said *said, void *context);
@@ -367,7 +387,8 @@ WEIR_API int weir_check_batch(struct weir *weir, const struct weir_request *requ
  * every rule that applies is charged `cost` and `costs`, whether or not it has room; an amount beyond its max is owed: it
  * refuses requests, also those that cost 0 there, until time has repaid it. Check the request first, without these costs.
  * Limits that count in the store are charged there with the next request for the same subject. Never waits. Ignores peek,
- * receipt, shadows and each_rule. Returns 0; WEIR_E_INVALID (now_us) or WEIR_E_NO_MEMORY, and then nothing is charged. */
+ * receipt, shadows, usage and each_rule. Returns 0; WEIR_E_INVALID (now_us) or WEIR_E_NO_MEMORY, and then nothing is
+ * charged. */
 WEIR_API int weir_charge(struct weir *weir, const struct weir_request *request, int64_t now_us);
 
 enum weir_take {
@@ -479,24 +500,34 @@ WEIR_API int weir_reset(struct weir *weir, const char *rule_id, const struct wei
 /* ---- answer ---- */
 
 /* May be combined with |. */
-enum weir_header_style { WEIR_HEADERS_STANDARD = 1, WEIR_HEADERS_LEGACY = 2 };
+enum weir_header_style {
+    WEIR_HEADERS_STANDARD = 1, /* RateLimit-Policy and RateLimit: draft-ietf-httpapi-ratelimit-headers-11 */
+    WEIR_HEADERS_LEGACY = 2,   /* X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset */
+    WEIR_HEADERS_OPENAI = 4,   /* x-ratelimit-limit-requests, x-ratelimit-limit-tokens and so on, for language models */
+    WEIR_HEADERS_SETTING = 8   /* the styles that the setting `headers` of the rules names */
+};
 
-enum { WEIR_HEADERS_MAX = 6, WEIR_HEADER_VALUE_MAX = 160 };
+enum { WEIR_HEADERS_MAX = 12, WEIR_HEADER_VALUE_MAX = 1024, WEIR_HEADERS_BYTES = 2700 };
 
-/* `header` points into `value` of the same structure: do not copy it. */
+/* `header` points into `text` of the same structure: do not copy it. Each value ends in NUL and has at most
+ * WEIR_HEADER_VALUE_MAX bytes with it. */
 struct weir_headers {
     size_t count;
     struct weir_header header[WEIR_HEADERS_MAX];
-    char value[WEIR_HEADERS_MAX][WEIR_HEADER_VALUE_MAX];
+    char text[WEIR_HEADERS_BYTES];
 };
 
-/* Writes the headers for a response: RateLimit-Policy and RateLimit with WEIR_HEADERS_STANDARD, X-RateLimit-* with
- * WEIR_HEADERS_LEGACY, and with either of them Retry-After if the request is refused and a wait helps. Writes none with a
- * style of 0, or if no rule applies. Times are in seconds, rounded up. */
-WEIR_API void weir_headers(const struct weir_verdict *verdict, unsigned style, struct weir_headers *ret);
+/* Writes the headers for the response to a request, in the styles of `style`, and with any of them Retry-After if the
+ * request is refused and a wait helps. Writes none with a style of 0, or if no rule applies. docs/headers.md describes
+ * them. Let the request ask for its `usage`: without it, or if the rules have changed since the decision, the headers speak
+ * only of the limit that the verdict names. `request` may be NULL. */
+WEIR_API void weir_headers(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                           unsigned style, struct weir_headers *ret);
 
-/* Writes the refusal as the rule, the settings and options.refuse define it, with the headers of WEIR_HEADERS_STANDARD.
- * Returns 0 or WEIR_E_NO_MEMORY. See struct weir_refusal for how long it is valid. */
+/* Writes the refusal as the rule, the settings and options.refuse define it, with the headers of WEIR_HEADERS_SETTING. If
+ * neither the rule nor the settings define a body and the Accept header of the request prefers it, the body is
+ * application/problem+json (RFC 9457). `request` may be NULL, and should have the `usage` that it was decided with. Returns
+ * 0 or WEIR_E_NO_MEMORY. See struct weir_refusal for how long it is valid. */
 WEIR_API int weir_refuse(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                          struct weir_refusal *ret);
 

@@ -24,9 +24,10 @@
  *             std::cout << "submitted again\n";
  *
  *         // Any request. Standard headers for the answer, and the refusal as the rules want it.
- *         auto request = weir::request().method("GET").path("/notes?page=2").ip("203.0.113.7").user("ann");
+ *         weir::usage usage;
+ *         auto request = weir::request().method("GET").path("/notes?page=2").ip("203.0.113.7").user("ann").usage(usage);
  *         auto verdict = weir.check(request);
- *         for (auto &[name, value] : verdict.headers())
+ *         for (auto &[name, value] : weir.headers(request, verdict))
  *             std::cout << name << ": " << value << "\n";
  *         if (!verdict)
  *             std::cout << weir.refuse(request, verdict).body;
@@ -147,6 +148,18 @@ struct weir {
         weir_shadows c_;
     };
 
+    /* What all limits of a request have left, for handle.headers and handle.refuse. */
+    class usage {
+    public:
+        usage() noexcept { c_.count = 0; }
+
+        const weir_usage &c() const noexcept { return c_; }
+
+    private:
+        friend class request;
+        weir_usage c_;
+    };
+
     /* ---- the request ---- */
 
     /* Attributes that are not set are ignored; the cost is 1. It keeps views: their strings must remain valid while the
@@ -199,6 +212,8 @@ struct weir {
         request &receipt(weir::receipt &to) noexcept { return set(c_.receipt, &to.c_); }
         /* `to` receives the shadow rules that would have refused; the same applies. */
         request &shadows(weir::shadows &to) noexcept { return set(c_.shadows, &to.c_); }
+        /* `to` receives what all limits have left, and must remain valid until the headers are written. */
+        request &usage(weir::usage &to) noexcept { return set(c_.usage, &to.c_); }
 
         /* For options.user_id and options.refuse, as c().context; weir does not use it. */
         request &context(void *data) noexcept { return set(c_.context, data); }
@@ -273,14 +288,6 @@ struct weir {
 
         /* Number of shadow rules that would have refused; request.shadows() asks for their names. */
         std::uint32_t shadow_count() const noexcept { return c_.shadow_count; }
-
-        /* RateLimit-Policy, RateLimit and, if refused, Retry-After; see weir_headers for other styles. */
-        header_list headers(unsigned style = WEIR_HEADERS_STANDARD) const
-        {
-            struct weir_headers all;
-            weir_headers(&c_, style, &all);
-            return list(all.header, all.count);
-        }
 
         /* One line of JSON, without a newline, with the shadow rules and the receipt that the request asked for. */
         std::string json(const request &r = {}) const
@@ -407,8 +414,25 @@ struct weir {
                 throw std::bad_alloc();
         }
 
+        /* The headers for the answer: RateLimit-Policy, RateLimit and, if refused, Retry-After, unless the rules or `style`
+         * say otherwise. The request should have asked for its usage; see weir_headers. */
+        header_list headers(const request &r, const verdict &v, unsigned style = WEIR_HEADERS_SETTING) const
+        {
+            struct weir_headers all;
+            weir_headers(c(), &r.c(), &v.c(), style, &all);
+            return list(all.header, all.count);
+        }
+
+        /* The same for a verdict whose request is not at hand: only its own limit is there. */
+        header_list headers(const verdict &v, unsigned style = WEIR_HEADERS_SETTING) const
+        {
+            struct weir_headers all;
+            weir_headers(c(), nullptr, &v.c(), style, &all);
+            return list(all.header, all.count);
+        }
+
         /* Returns the refusal as the rule, the settings and options.refuse define it. Throws std::bad_alloc. */
-        refusal refuse(const request &r, const verdict &v, unsigned style = WEIR_HEADERS_STANDARD) const
+        refusal refuse(const request &r, const verdict &v, unsigned style = WEIR_HEADERS_SETTING) const
         {
             weir_refusal from;
             if (weir_refuse_as(c(), &r.c(), &v.c(), style, &from) < 0)

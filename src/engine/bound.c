@@ -406,6 +406,7 @@ static bool bind_all(struct bound *bound, struct bound_sharing sharing)
     bound->rules = calloc(rules->rule_count + 1, sizeof *bound->rules);
     bound->limits = calloc(limit_count + 1, sizeof *bound->limits);
     bound->plans = calloc(plan_count + 1, sizeof *bound->plans);
+    bound->limit_count = limit_count;
     if (!of || !bound->rules || !bound->limits || !bound->plans)
         return false;
     struct binder b = { .bound = bound, .key = cells_hash_key(bound->cells), .next = bound->limits };
@@ -442,6 +443,8 @@ void bound_free(struct bound *bound)
         return;
     ruleset_free(bound->ruleset);
     arena_done(&bound->keys);
+    for (size_t i = 0; bound->limits && i < bound->limit_count; i++)
+        free(bound->limits[i].policy);
     free(bound->rules);
     free(bound->limits);
     free(bound->by_id);

@@ -25,6 +25,7 @@ struct bound_limit {
     /* A cost above cost_most counts as cost_over: one that never passes, or, with overdraft, the most that can be owed. */
     uint64_t cost_most, cost_over;
     struct window_cache cache;
+    struct policy_text *policy; /* made when headers first need it: see src/present/headers.c; freed with the rules */
 };
 
 /* The kinds of counters: see counter.h. */
@@ -89,6 +90,7 @@ struct bound {
     struct cells *cells;
     struct bound_rule *rules; /* as in the ruleset */
     struct bound_limit *limits;
+    size_t limit_count; /* room in `limits`; those that nothing uses are zero */
     struct bound_set *plans;
     struct override_table overrides;
     uint64_t version; /* of the rules of this engine; rises */

@@ -262,7 +262,7 @@ static void report_remote_refusal(struct decision *d)
 static enum decision_state step_report(struct decision *d)
 {
     const struct weir_request *request = d->request;
-    if (__builtin_expect(request->receipt || request->shadows, 0))
+    if (__builtin_expect(request->receipt || request->shadows || request->usage, 0))
         request_clear(request);
     if (__builtin_expect(d->repeated.len > 0, 0)) {
         verdict_repeated(d->verdict, d->repeated);
@@ -274,6 +274,8 @@ static enum decision_state step_report(struct decision *d)
         report_remote_refusal(d);
     else
         verdict_fill(d);
+    if (__builtin_expect(request->usage != NULL, 0))
+        usage_fill(d);
     if (d->count > d->enforced)
         decide_shadows(d);
     if (__builtin_expect(d->remote != NULL, 0))

@@ -13,6 +13,8 @@ static inline void request_clear(const struct weir_request *request)
         request->receipt->count = 0;
     if (request->shadows)
         request->shadows->count = 0;
+    if (request->usage)
+        request->usage->count = 0;
 }
 
 /* Refuses, and names no rule. */
@@ -28,6 +30,8 @@ static inline bool verdict_is_repeated(const struct weir_verdict *verdict)
 
 /* Fills the verdict by d->allowed, and the `outcome` and `state` of the counters of enforced rules. */
 void verdict_fill(const struct decision *d);
+/* Fills request->usage, after verdict_fill. */
+void usage_fill(const struct decision *d);
 /* Calls request->each_rule for each rule of the decision, by the `outcome` of its counters. */
 void verdict_each_rule(const struct decision *d);
 /* Adds a shadow rule that would have refused; its name goes to the request's `shadows`. */

@@ -4,8 +4,10 @@
 #include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/verdict.h"
+#include "present/answer.h"
 
-/* Each field is the rule's, else that of the settings, else the standard one. */
+/* Each field is the rule's, else that of the settings, else the standard one. has_body: the body or its type is not the
+ * standard one. */
 static struct rule_reject merged(const struct rule_reject *rule, const struct rule_reject *settings)
 {
     static const struct rule_reject standard = {
@@ -22,6 +24,7 @@ static struct rule_reject merged(const struct rule_reject *rule, const struct ru
     const struct rule_reject *headers = rule->header_count ? rule : settings;
     return (struct rule_reject){
         .status = status->status,
+        .has_body = body != &standard || type != &standard,
         .body = body->body,
         .content_type = type->content_type,
         .headers = headers->headers,
@@ -53,9 +56,10 @@ static sv keep(char **to, sv text)
 }
 
 /* Its memory belongs to the thread: the standard headers, all headers, the bytes of all strings. */
-static bool copy_refusal(const struct rule_reject *reject, const struct weir_verdict *verdict, unsigned style,
+static bool copy_refusal(const struct rule_reject *reject, const struct answer *answer, unsigned style,
                          struct weir_refusal *ret)
 {
+    const struct weir_verdict *verdict = answer->verdict;
     struct weir_headers *standard;
     struct weir_header *headers;
     size_t most = reject->header_count + WEIR_HEADERS_MAX;
@@ -65,7 +69,7 @@ static bool copy_refusal(const struct rule_reject *reject, const struct weir_ver
     standard = hazard_memory(bytes);
     if (!standard)
         return false;
-    weir_headers(verdict, style, standard);
+    answer_headers(answer, style, standard);
     headers = (struct weir_header *)(standard + 1);
     char *to = (char *)(headers + most);
     *ret = (struct weir_refusal){ .status = verdict->status ? verdict->status : reject->status, .headers = headers };
@@ -93,24 +97,40 @@ static sv unjudged_body(const struct weir_verdict *v, char room[UNJUDGED_MAX])
 int weir_refuse(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                 struct weir_refusal *ret)
 {
-    return weir_refuse_as(weir, request, verdict, WEIR_HEADERS_STANDARD, ret);
+    return weir_refuse_as(weir, request, verdict, WEIR_HEADERS_SETTING, ret);
+}
+
+/* The refusal of a request that no rule refused must not have the words for one that a rule refused. */
+static bool write_refusal(const struct answer *a, unsigned style, struct weir_refusal *ret)
+{
+    static const struct rule_reject nothing;
+    const struct weir_verdict *v = a->verdict;
+    char body[UNJUDGED_MAX], room[PROBLEM_MAX];
+    struct buf problem;
+    struct rule_reject unjudged = { .has_body = true, .body = unjudged_body(v, body) };
+    bool judged = v->allowed || v->applied;
+    const struct rule *rule = v->applied ? verdict_rule(a->bound, v) : NULL;
+    struct rule_reject reject = merged(rule     ? &rule->reject
+                                       : judged ? &nothing
+                                                : &unjudged,
+                                       &ruleset_rules(a->bound->ruleset)->settings.reject);
+    buf_over(&problem, room, sizeof room);
+    if (!v->allowed && (!judged || !reject.has_body) && problem_accepted(a->request)) {
+        problem_write(a, &problem);
+        reject.body = buf_sv(&problem);
+        reject.content_type = PROBLEM_CONTENT_TYPE;
+    }
+    return copy_refusal(&reject, a, style, ret);
 }
 
 int weir_refuse_as(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                    unsigned style, struct weir_refusal *ret)
 {
-    static const struct rule_reject nothing;
-    char body[UNJUDGED_MAX];
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    if (!bound)
-        return WEIR_E_NO_MEMORY;
-    /* A request that no rule refused must not get the words for one that a rule refused. */
-    struct rule_reject unjudged = { .has_body = true, .body = unjudged_body(verdict, body) };
-    const struct rule_reject *own = verdict->allowed || verdict->applied ? &nothing : &unjudged;
-    const struct rule *rule = verdict->applied ? verdict_rule(bound, verdict) : NULL;
-    struct rule_reject reject = merged(rule ? &rule->reject : own, &ruleset_rules(bound->ruleset)->settings.reject);
+    struct answer a;
     struct weir_refusal refusal;
-    bool copied = copy_refusal(&reject, verdict, style, &refusal);
+    if (!answer_begin(&a, weir, request, verdict))
+        return WEIR_E_NO_MEMORY;
+    bool copied = write_refusal(&a, style, &refusal);
     hazard_release();
     if (!copied)
         return WEIR_E_NO_MEMORY;

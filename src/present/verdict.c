@@ -1,4 +1,4 @@
-/* Verdicts as JSON and as HTTP headers, and whom a refusal was for. */
+/* Verdicts as JSON, and whom a refusal was for. */
 #include "engine/verdict.h"
 #include "base/utf8.h"
 #include "engine/handle.h"
@@ -85,69 +85,6 @@ size_t weir_verdict_json(const struct weir_request *request, const struct weir_v
     buf_over(&text, room, sizeof room);
     verdict_json(request, v, &text);
     return text_out(buf_sv(&text), buf, cap);
-}
-
-/* ---- headers ---- */
-
-/* Values are written without asking for room at each step: a name and two numbers are the longest. */
-enum { PARAMETER_MAX = 3 + NUMBER_MAX };
-_Static_assert(WEIR_NAME_MAX + 2 + 2 * PARAMETER_MAX < WEIR_HEADER_VALUE_MAX, "the longest value fits");
-
-static void end_header(struct weir_headers *h, sv name, char *end)
-{
-    char *value = h->value[h->count];
-    *end = '\0';
-    h->header[h->count++] = (struct weir_header){ name, sv_of(value, (size_t)(end - value)) };
-}
-
-static void add_number(struct weir_headers *h, sv name, int64_t number)
-{
-    end_header(h, name, number_put(h->value[h->count], number));
-}
-
-static char *put_parameter(char *to, char name, int64_t number)
-{
-    *to++ = ';';
-    *to++ = name;
-    *to++ = '=';
-    return number_put(to, number);
-}
-
-/* "day";q=100;w=86400 */
-static void add_item(struct weir_headers *h, sv name, const char *limit, char first, int64_t first_number, char second,
-                     int64_t second_number)
-{
-    char *to = h->value[h->count];
-    *to++ = '"';
-    for (size_t i = 0; i < WEIR_NAME_MAX && limit[i]; i++)
-        *to++ = limit[i];
-    *to++ = '"';
-    to = put_parameter(to, first, first_number);
-    end_header(h, name, put_parameter(to, second, second_number));
-}
-
-static int64_t seconds_up(int64_t ms)
-{
-    return ms <= 0 ? 0 : (ms + 999) / 1000;
-}
-
-void weir_headers(const struct weir_verdict *v, unsigned style, struct weir_headers *ret)
-{
-    ret->count = 0;
-    if (!v->applied || style == 0)
-        return;
-    int64_t window_s = seconds_up(v->window_ms), reset_s = seconds_up(v->reset_ms);
-    if (style & WEIR_HEADERS_STANDARD) {
-        add_item(ret, SV("RateLimit-Policy"), v->limit, 'q', (int64_t)v->max, 'w', window_s);
-        add_item(ret, SV("RateLimit"), v->limit, 'r', (int64_t)v->remaining, 't', reset_s);
-    }
-    if (style & WEIR_HEADERS_LEGACY) {
-        add_number(ret, SV("X-RateLimit-Limit"), (int64_t)v->max);
-        add_number(ret, SV("X-RateLimit-Remaining"), (int64_t)v->remaining);
-        add_number(ret, SV("X-RateLimit-Reset"), reset_s);
-    }
-    if (!v->allowed && v->retry_after_ms > 0)
-        add_number(ret, SV("Retry-After"), seconds_up(v->retry_after_ms));
 }
 
 /* ---- subjects ---- */

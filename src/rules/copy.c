@@ -129,6 +129,7 @@ bool settings_copy(struct arena *arena, const struct settings *from, struct sett
     s.ids = copy_texts(&c, s.ids, s.id_count);
     s.strip_prefixes = copy_texts(&c, s.strip_prefixes, s.strip_prefix_count);
     s.trusted_proxies = copy_bytes(&c, s.trusted_proxies, s.trusted_proxy_count * sizeof *s.trusted_proxies);
+    s.partition_key_secret = copy_text(&c, s.partition_key_secret);
     copy_except(&c, &s.except);
     copy_reject(&c, &s.reject);
     if (!c.failed)
@@ -324,6 +325,10 @@ static void keep_settings(struct settings *s, const struct settings *last, unsig
         s->ipv6_prefix = last->ipv6_prefix;
     if (bad & 1u << SETTING_REPEATED_HEADERS)
         s->repeated_headers = last->repeated_headers;
+    if (bad & 1u << SETTING_HEADERS)
+        s->headers = last->headers;
+    if (bad & 1u << SETTING_PARTITION_KEY_SECRET)
+        s->partition_key_secret = last->partition_key_secret;
     if (bad & 1u << SETTING_EXCEPT)
         s->except = last->except;
     if (bad & 1u << SETTING_REJECT)

@@ -31,6 +31,9 @@ enum rule_on_failure {
 };
 
 /* What happens to a request that repeats a header that a rule uses, with different values. */
+/* The headers of answers: see docs/headers.md. */
+enum header_setting { HEADERS_STANDARD, HEADERS_LEGACY, HEADERS_OPENAI, HEADERS_OFF };
+
 enum repeated_headers {
     REPEATED_REFUSE, /* it is refused as a bad request */
     REPEATED_FIRST,  /* rules see the first value that is not empty */
@@ -210,6 +213,8 @@ struct settings {
     size_t trusted_proxy_count;
     unsigned ipv6_prefix; /* default 64 */
     enum repeated_headers repeated_headers;
+    enum header_setting headers;
+    sv partition_key_secret; /* empty: headers have no partition keys */
     struct rule_except except;
     struct rule_reject reject;
 };
@@ -255,6 +260,8 @@ enum {
     RULE_TEXT_MAX = 1000,     /* bytes of an event, a user, a header's value, the why of an override */
     RULE_PATH_MAX = 4096,     /* bytes of a template or regex */
     RULE_BODY_MAX = 64 << 10,
+    PARTITION_SECRET_MIN = 16, /* bytes of partition_key_secret */
+    PARTITION_SECRET_MAX = 200,
     RULES_PROBLEMS_MAX = 100,
     RULES_PROBLEM_TEXT_MAX = 1000,
     RULES_ERRORS_MAX = 1000, /* listed; further ones are counted */
@@ -287,6 +294,8 @@ enum setting {
     SETTING_TRUSTED_PROXIES,
     SETTING_IPV6_PREFIX,
     SETTING_REPEATED_HEADERS,
+    SETTING_HEADERS,
+    SETTING_PARTITION_KEY_SECRET,
     SETTING_EXCEPT,
     SETTING_REJECT,
     SETTINGS
@@ -381,7 +390,7 @@ void yaml_quote(struct buf *out, sv text);
 
 /* Words of the model, as written in rules: one for each value of an enum, and NULL after the last. */
 extern const char *const algorithm_names[], *const unit_names[], *const weekday_names[];
-extern const char *const mode_names[], *const on_failure_names[], *const repeated_names[];
+extern const char *const mode_names[], *const on_failure_names[], *const repeated_names[], *const header_setting_names[];
 extern const char *const counters_names[];                     /* "" for COUNTERS_DEFAULT */
 int word_find(sv text, const char *const *names);              /* -1: none of them */
 void rule_by_text(const struct rule_by *by, struct buf *out);  /* "user", "header:x-tenant" */

@@ -107,6 +107,24 @@ static void read_repeated_headers(struct reader *r, const struct node *node, voi
         s->repeated_headers = (enum repeated_headers)word;
 }
 
+static void read_header_setting(struct reader *r, const struct node *node, void *ret)
+{
+    struct settings *s = ret;
+    bool on;
+    int word;
+    /* YAML reads a bare off as false. */
+    if (node_is_bool(node, &on) && !on)
+        s->headers = HEADERS_OFF;
+    else if (read_word(r, node, header_setting_names, &word))
+        s->headers = (enum header_setting)word;
+}
+
+static void read_partition_key_secret(struct reader *r, const struct node *node, void *ret)
+{
+    struct settings *s = ret;
+    read_text(r, node, PARTITION_SECRET_MIN, PARTITION_SECRET_MAX, &s->partition_key_secret);
+}
+
 static const struct field settings_fields[] = {
     [SETTING_IDS] = { "ids", read_ids },
     [SETTING_IGNORE_CASE] = { "ignore_case", read_ignore_case },
@@ -114,6 +132,8 @@ static const struct field settings_fields[] = {
     [SETTING_TRUSTED_PROXIES] = { "trusted_proxies", read_trusted_proxies },
     [SETTING_IPV6_PREFIX] = { "ipv6_prefix", read_ipv6_prefix },
     [SETTING_REPEATED_HEADERS] = { "repeated_headers", read_repeated_headers },
+    [SETTING_HEADERS] = { "headers", read_header_setting },
+    [SETTING_PARTITION_KEY_SECRET] = { "partition_key_secret", read_partition_key_secret },
     [SETTING_EXCEPT] = { "except", read_except, offsetof(struct settings, except) },
     [SETTING_REJECT] = { "reject", read_reject, offsetof(struct settings, reject) },
     [SETTINGS] = { NULL },

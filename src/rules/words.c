@@ -7,6 +7,7 @@ const char *const mode_names[] = { "enforce", "shadow", "off", NULL };
 const char *const counters_names[] = { "", "local", "shared", NULL };
 const char *const on_failure_names[] = { "local", "allow", "deny", NULL };
 const char *const repeated_names[] = { "refuse", "first", "last", NULL };
+const char *const header_setting_names[] = { "standard", "legacy", "openai", "off", NULL };
 
 void rule_by_text(const struct rule_by *by, struct buf *out)
 {

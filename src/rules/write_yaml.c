@@ -534,6 +534,13 @@ static void write_settings(struct buf *out, const struct settings *s)
         buf_printf(out, "  ipv6_prefix: %u\n", s->ipv6_prefix);
     if (s->repeated_headers != REPEATED_REFUSE)
         buf_printf(out, "  repeated_headers: %s\n", repeated_names[s->repeated_headers]);
+    if (s->headers != HEADERS_STANDARD)
+        buf_printf(out, "  headers: %s\n", s->headers == HEADERS_OFF ? "\"off\"" : header_setting_names[s->headers]);
+    if (s->partition_key_secret.len > 0) {
+        buf_add(out, SV("  partition_key_secret: "));
+        write_text(out, s->partition_key_secret);
+        buf_char(out, '\n');
+    }
     write_except(out, &s->except, "  ", "    ");
     write_reject(out, &s->reject, "  ", "    ");
 }

@@ -58,16 +58,21 @@ enum {
 };
 
 /* Requests that are gathered, to be decided together. */
+/* For which verdicts a reply has the answer to an HTTP client at its end. */
+enum reply_answer { ANSWER_NEVER, ANSWER_REFUSED, ANSWER_ALWAYS };
+
 struct batch {
     size_t count, header_count, cost_count;
     struct weir_request requests[BATCH_MOST];
     bool is_long[BATCH_MOST]; /* the reply that was asked for */
+    enum reply_answer answers[BATCH_MOST];
     struct weir_header headers[BATCH_HEADERS];
     struct weir_cost costs[BATCH_COSTS];
     struct weir_verdict verdicts[BATCH_MOST];
     /* Those of a request that waits are used as soon as they are written, so that later requests may share them. */
     struct weir_shadows shadows[BATCH_MOST];
     struct weir_receipt receipts[BATCH_MOST];
+    struct weir_usage usages[BATCH_MOST];
 };
 
 struct commands {

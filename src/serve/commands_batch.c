@@ -9,11 +9,12 @@
 #include "rules/attributes.h"
 #include "serve/commands.h"
 #include "serve/decisions.h"
+#include "serve/server.h"
 
 /* ---- replies ---- */
 
 enum {
-    VERDICT_MAX = 8 * RESP_NUMBER_MAX + WEIR_ID_MAX + 2 + WEIR_NAME_MAX + 2,
+    VERDICT_MAX = 9 * RESP_NUMBER_MAX + WEIR_ID_MAX + 2 + WEIR_NAME_MAX + 2,
     LONG_MAX_BYTES = 6 * RESP_NUMBER_MAX + WEIR_RECEIPT_TEXT_MAX + 2 + WEIR_UNIT_MAX + 2,
 };
 
@@ -50,20 +51,65 @@ static char *put_rest(char *to, const struct weir_verdict *v, const struct weir_
     return put_receipt(to, receipt);
 }
 
+/* ---- answers to HTTP clients ---- */
+
+/* What a client of the caller is told, as RESP: [content_type, body, header name, value, …]. */
+struct answer_items {
+    size_t count; /* 0: it was not asked for */
+    struct resp_out text;
+};
+
+static void add_headers(struct answer_items *to, const struct weir_header *headers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        resp_bulk(&to->text, headers[i].name);
+        resp_bulk(&to->text, headers[i].value);
+    }
+    to->count += 2 * count;
+}
+
+/* The items of a request that is decided, for a client of this protocol. The caller frees them with resp_out_done. */
+static struct answer_items answer_items(const struct commands *c, enum reply_answer when,
+                                        const struct weir_request *request, const struct weir_verdict *v, unsigned protocol)
+{
+    struct weir *weir = c->loop->server->weir;
+    struct answer_items items = { .text = { .protocol = protocol } };
+    struct weir_headers headers;
+    struct weir_refusal refusal;
+    if (when == ANSWER_NEVER || (when == ANSWER_REFUSED && v->allowed))
+        return items;
+    items.count = 2;
+    if (v->allowed || weir_refuse(weir, request, v, &refusal) < 0) {
+        weir_headers(weir, request, v, WEIR_HEADERS_SETTING, &headers);
+        resp_null(&items.text);
+        resp_null(&items.text);
+        add_headers(&items, headers.header, headers.count);
+    } else {
+        resp_bulk(&items.text, refusal.content_type);
+        resp_bulk(&items.text, refusal.body);
+        add_headers(&items, refusal.headers, refusal.header_count);
+    }
+    return items;
+}
+
 /* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it.
- * receipt: NULL, or its count may be 0. */
-static void put_reply(struct resp_out *out, const struct weir_verdict *v, const struct weir_receipt *receipt, bool is_long)
+ * receipt: NULL, or its count may be 0. answer: NULL, or its count may be 0; a reply with an answer is long. */
+static void put_reply(struct resp_out *out, const struct weir_verdict *v, const struct weir_receipt *receipt, bool is_long,
+                      const struct answer_items *answer)
 {
     sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
     bool longer = is_long || (receipt && receipt->count > 0);
     char *start = resp_room(out, VERDICT_MAX + (longer ? LONG_MAX_BYTES : 0)), *to = start;
     if (!start)
         return;
-    /* A long reply about a limit with a unit of its own has that at its end, and one about a penalty a 1 after the unit. */
-    bool penalty = is_long && v->penalty, has_unit = penalty || (is_long && v->applied && v->unit[0]);
+    /* A long reply about a limit with a unit of its own has that at its end, and one about a penalty a 1 after the unit. One
+     * with an answer has both. */
+    bool has_answer = answer && answer->count > 0, has_penalty = is_long && (v->penalty || has_answer);
+    bool has_unit = has_penalty || (is_long && v->applied && v->unit[0]);
     /* A short one that holds a slot has the hold. */
     bool has_hold = !is_long && receipt && receipt->count > 0;
-    to = resp_put_number(to, '*', (is_long ? 11 : 7) + has_unit + penalty + has_hold);
+    to = resp_put_number(to, '*', (is_long ? 11 : 7) + has_unit + has_penalty + has_hold +
+                                      (int64_t)(has_answer ? answer->count : 0));
     to = put_literal(to, v->allowed ? SV(":1\r\n") : SV(":0\r\n"));
     if (v->applied) {
         to = put_text(to, v->rule);
@@ -81,10 +127,14 @@ static void put_reply(struct resp_out *out, const struct weir_verdict *v, const 
     if (has_hold)
         to = put_receipt(to, receipt);
     if (has_unit)
-        to = put_text(to, v->unit[0] ? v->unit : UNIT_REQUESTS);
-    if (penalty)
-        to = resp_put_number(to, ':', 1);
+        to = v->applied ? put_text(to, v->unit[0] ? v->unit : UNIT_REQUESTS) : put_literal(to, null);
+    if (has_penalty)
+        to = resp_put_number(to, ':', v->penalty);
     out->len += (size_t)(to - start);
+    if (has_answer) {
+        out->failed = out->failed || answer->text.failed;
+        resp_raw(out, sv_of(answer->text.ptr, answer->text.len));
+    }
 }
 
 /* ---- waiting ---- */
@@ -93,8 +143,10 @@ struct wait_item {
     struct decision_wait wait;   /* first */
     struct weir_request request; /* a copy, if it waits; its strings are in `copies` */
     bool is_long;
+    enum reply_answer when;
     struct weir_verdict verdict;
     struct weir_receipt *receipt; /* or NULL; most have none */
+    struct answer_items answer;
 };
 
 struct wait {
@@ -125,8 +177,10 @@ void wait_free(struct wait *w)
 static void wait_end(struct wait *w)
 {
     struct commands *c = w->commands;
-    for (size_t i = 0; i < w->count; i++)
+    for (size_t i = 0; i < w->count; i++) {
         free(w->items[i].receipt);
+        resp_out_done(&w->items[i].answer.text);
+    }
     free(w->copies);
     free(w->error);
     c->budget.used -= w->copy_bytes;
@@ -146,11 +200,27 @@ static void resume_session(struct decisions *decisions)
         wait_end(w);
 }
 
+/* At once: what the request points to is used by others later. Without room for it the reply has no answer. */
+static void keep_answer(struct wait *w, struct wait_item *item)
+{
+    struct answer_items *answer = &item->answer;
+    *answer = answer_items(w->commands, item->when, item->wait.request, &item->verdict, w->session->protocol);
+    if (byte_budget_take(&w->commands->budget, answer->text.cap)) {
+        w->copy_bytes += answer->text.cap;
+    } else {
+        resp_out_done(&answer->text);
+        *answer = (struct answer_items){ 0 };
+    }
+}
+
 static void take_verdict(struct decision_wait *wait, const struct weir_verdict *v)
 {
     struct wait_item *item = (struct wait_item *)wait;
     const struct weir_receipt *receipt = wait->request->receipt;
+    struct wait *w = (struct wait *)wait->all;
     item->verdict = *v;
+    if (item->when && w->session)
+        keep_answer(w, item);
     if (receipt && receipt->count > 0 && (item->receipt = malloc(sizeof *item->receipt)))
         *item->receipt = *receipt;
 }
@@ -180,6 +250,8 @@ static struct wait *wait_new(struct commands *c, size_t count)
     for (size_t i = 0; i < count; i++) {
         w->items[i].is_long = c->batch.is_long[i];
         w->items[i].receipt = NULL;
+        w->items[i].when = c->batch.answers[i];
+        w->items[i].answer = (struct answer_items){ 0 };
     }
     return w;
 }
@@ -238,7 +310,7 @@ static void copy_requests(struct wait *w)
             bytes += copy_request(&w->items[i].request, NULL);
         }
     if (byte_budget_take(&w->commands->budget, bytes)) {
-        w->copy_bytes = bytes;
+        w->copy_bytes += bytes;
         w->copies = malloc(bytes + 1);
     }
     char *to = w->copies;
@@ -249,7 +321,9 @@ static void copy_requests(struct wait *w)
         if (to)
             to += copy_request(r, to);
         else
-            *r = (struct weir_request){ .cost = r->cost, .peek = r->peek, .receipt = r->receipt, .shadows = r->shadows };
+            *r = (struct weir_request){
+                .cost = r->cost, .peek = r->peek, .receipt = r->receipt, .shadows = r->shadows, .usage = r->usage
+            };
     }
 }
 
@@ -286,8 +360,15 @@ bool commands_flush(struct commands *c)
                        count);
     else if (!decide_with_store(c, count))
         return false;
-    for (size_t i = 0; i < count; i++)
-        put_reply(&c->out, &b->verdicts[i], b->requests[i].receipt, b->is_long[i]);
+    for (size_t i = 0; i < count; i++) {
+        if (__builtin_expect(b->answers[i] == ANSWER_NEVER, 1)) {
+            put_reply(&c->out, &b->verdicts[i], b->requests[i].receipt, b->is_long[i], NULL);
+            continue;
+        }
+        struct answer_items answer = answer_items(c, b->answers[i], &b->requests[i], &b->verdicts[i], c->out.protocol);
+        put_reply(&c->out, &b->verdicts[i], b->requests[i].receipt, true, &answer);
+        resp_out_done(&answer.text);
+    }
     return true;
 }
 
@@ -320,7 +401,7 @@ void commands_answer(struct commands *c, struct session *session)
     session->wait = NULL;
     c->out.protocol = session->protocol;
     for (size_t i = 0; i < w->count; i++)
-        put_reply(&c->out, &w->items[i].verdict, w->items[i].receipt, w->items[i].is_long);
+        put_reply(&c->out, &w->items[i].verdict, w->items[i].receipt, w->items[i].is_long, &w->items[i].answer);
     if (w->failed)
         resp_error(&c->out, "ERR %s", w->error ? w->error : "out of memory");
     else if (w->for_command)

@@ -7,11 +7,12 @@
 
 /* ---- attributes of a request ---- */
 
-#define ATTRIBUTES REQUEST_ATTRIBUTE_NAMES "cost, cost:UNIT, header:NAME and reply"
+#define ATTRIBUTES REQUEST_ATTRIBUTE_NAMES "cost, cost:UNIT, header:NAME, reply and answer"
 
 enum {
     REPLY_BIT = 1 << REQUEST_ATTRIBUTE_COUNT,
-    TTL_BIT = REPLY_BIT << 1,
+    ANSWER_BIT = REPLY_BIT << 1,
+    TTL_BIT = ANSWER_BIT << 1,
     EXPIRY_BIT = TTL_BIT << 1,
 };
 
@@ -20,6 +21,7 @@ struct asked {
     struct weir_request *request;
     bool reserves;
     bool is_long, wants_receipt;
+    enum reply_answer answer;
     unsigned seen; /* bits of the attributes that were there */
     struct cost_list costs;
 };
@@ -76,6 +78,17 @@ static bool set_expiry(struct commands *c, struct asked *asked, sv value)
            fail(c, "on_expiry", value, " is unknown; allowed: release, keep");
 }
 
+/* The answer follows a long reply. All replies of an EXEC are kept until the last, so they have to be short. */
+static bool set_answer(struct commands *c, struct asked *asked, sv value)
+{
+    if (c->session->queue.state != QUEUE_CLOSED)
+        return fail(c, "answer", value, " is not allowed between MULTI and EXEC");
+    asked->answer = sv_eq(value, SV("always"))    ? ANSWER_ALWAYS
+                    : sv_eq(value, SV("refused")) ? ANSWER_REFUSED
+                                                  : ANSWER_NEVER;
+    return asked->answer || fail(c, "answer", value, " is unknown; allowed: always, refused");
+}
+
 static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv value)
 {
     struct weir_request *request = asked->request;
@@ -93,6 +106,8 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
         bit = TTL_BIT;
     else if (asked->reserves && sv_eq(name, SV("on_expiry")))
         bit = EXPIRY_BIT;
+    else if (sv_eq(name, SV("answer")))
+        bit = ANSWER_BIT;
     else
         return fail(c, "unknown attribute", name,
                     sv_eq(name, SV("refundable")) ? "; for a receipt: reply receipt" : "; allowed: " ATTRIBUTES);
@@ -105,6 +120,8 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
         return read_ttl(c, value, &request->ttl_ms);
     if (bit == EXPIRY_BIT)
         return set_expiry(c, asked, value);
+    if (bit == ANSWER_BIT)
+        return set_answer(c, asked, value);
     if (!attribute_accepts(attribute, value))
         return fail(c, attribute_table[attribute].name.ptr, value,
                     " is not one IPv4 or IPv6 address; put a whole X-Forwarded-For into header:X-Forwarded-For, and into "
@@ -145,9 +162,11 @@ static void gather(struct commands *c, const sv *args, size_t count, bool peek, 
     asked.request->shadows = &b->shadows[b->count];
     asked.request->receipt = &b->receipts[b->count];
     asked.request->if_held = !asked.wants_receipt && !reserves;
+    asked.request->usage = asked.answer ? &b->usages[b->count] : NULL;
+    b->answers[b->count] = asked.answer;
     b->header_count += asked.request->header_count;
     b->cost_count += asked.request->cost_count;
-    b->is_long[b->count++] = asked.is_long;
+    b->is_long[b->count++] = asked.is_long || asked.answer;
 }
 
 void weir_check_command(struct commands *c, const sv *args, size_t count)

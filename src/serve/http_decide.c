@@ -55,7 +55,10 @@ static void answer_refusal(struct http_call *call, const struct weir_request *re
                            unsigned status)
 {
     struct weir_refusal refusal;
-    if (weir_refuse(call->loop->server->weir, request, verdict, &refusal) < 0)
+    struct weir_verdict as = *verdict;
+    if (status && verdict->applied)
+        as.status = (uint16_t)status; /* the body may say it, too */
+    if (weir_refuse(call->loop->server->weir, request, &as, &refusal) < 0)
         unjudged(call, WEIR_E_NO_MEMORY);
     else
         http_answer(call, &(struct http_answer){ .status = status ? status : refusal.status,
@@ -71,6 +74,7 @@ static void answer_refusal(struct http_call *call, const struct weir_request *re
 struct asked {
     struct weir_shadows shadows;
     struct weir_receipt receipt;
+    struct weir_usage usage;
 };
 
 /* One request of a list. */
@@ -100,6 +104,7 @@ static struct weir_request *next_requests(struct check *check, size_t count)
         request->shadows = &check->asked[i].shadows;
         request->receipt = &check->asked[i].receipt;
         request->if_held = !check->ask.refundable[check->done + i] && request->ttl_ms == 0;
+        request->usage = check->ask.many ? NULL : &check->asked[i].usage; /* only a single answer has headers */
     }
     return check->ask.requests + check->done;
 }
@@ -110,7 +115,7 @@ static void answer_verdict(struct http_call *call, const struct weir_request *re
     char line[VERDICT_JSON_MAX + 1];
     size_t len = weir_verdict_json(request, verdict, line, VERDICT_JSON_MAX);
     line[len] = '\n';
-    weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
+    weir_headers(call->loop->server->weir, request, verdict, WEIR_HEADERS_SETTING, &headers);
     http_answer(call, &(struct http_answer){ .status = verdict->allowed ? 200 : 429,
                                              .body = { line, len + 1 },
                                              .headers = headers.header,
@@ -366,6 +371,7 @@ struct auth_check {
     struct decision_wait wait;
     struct auth auth;
     struct weir_shadows shadows; /* for the statistics */
+    struct weir_usage usage;
     unsigned deny;
 };
 
@@ -376,7 +382,7 @@ static void answer_auth(const struct auth_check *check, const struct weir_verdic
         answer_refusal(check->call, &check->auth.request, verdict, check->deny);
         return;
     }
-    weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
+    weir_headers(check->call->loop->server->weir, &check->auth.request, verdict, WEIR_HEADERS_SETTING, &headers);
     http_answer(check->call,
                 &(struct http_answer){ .status = 200, .headers = headers.header, .header_count = headers.count });
 }
@@ -429,6 +435,7 @@ static void auth(struct http_call *call, struct server *server)
     if (!read_auth(call, server, check))
         return;
     check->auth.request.shadows = &check->shadows;
+    check->auth.request.usage = &check->usage;
     if (decisions_make(&check->decisions, &check->wait, 0, &check->auth.request, &verdict, 1) == DECISIONS_WAIT)
         http_suspend(call);
     else

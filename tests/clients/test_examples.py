@@ -268,23 +268,23 @@ def test_c_server(scratch):
     """examples/c: the server."""
     with Application(scratch, "c/server.c") as server:
         status, headers, body = server.ask("/")
-        expect((status, body, headers["RateLimit-Policy"]), (200, "welcome\n", '"minute";q=60;w=86400'))
-        expect(headers["RateLimit"].startswith('"minute";r=59;t='), True, headers)
+        expect((status, body, headers["RateLimit-Policy"]), (200, "welcome\n", '"per-address/minute";q=60;w=86400'))
+        expect(headers["RateLimit"].startswith('"per-address/minute";r=59;t='), True, headers)
         expect(server.statuses(80, "/"), {200: 59, 429: 21}, "by address")
-        expect_refused(server.ask("/"), '"minute";q=60;w=86400')
+        expect_refused(server.ask("/"), '"per-address/minute";q=60;w=86400')
         expect(server.ask("/", address="127.0.0.2")[0], 200, "another address")
         junk = [(f"X-{i}", "1") for i in range(63)]  # Host and Accept-Encoding come along
         expect(server.ask("/", address="127.0.0.2", headers=junk[1:])[0], 200, "64 headers")
         expect(server.ask("/", address="127.0.0.2", headers=junk)[0], 431, "one more, behind which another could hide")
 
         expect(server.statuses(25, "/notes", "ann", "127.0.0.3"), {200: 10, 429: 15}, "by user")
-        expect_refused(server.ask("/notes", "ann", "127.0.0.4"), '"minute";q=10;w=86400')
+        expect_refused(server.ask("/notes", "ann", "127.0.0.4"), '"per-address/minute";q=60;w=86400, "notes/minute";q=10;w=86400')
         expect(server.ask("/notes", "bob", "127.0.0.4")[2], "your notes\n", "another user")
 
         expect(server.ask("/ocr", address="127.0.0.5", body="x")[0], 401, "nobody")
         expect(server.statuses(12, "/ocr", "ann", "127.0.0.5", "x"), {200: 3, 429: 9}, "the guard")
-        expect_refused(server.ask("/ocr", "ann", "127.0.0.5", "x"), '"hour";q=3;w=86400')
-        expect(server.ask("/ocr", "bob", "127.0.0.5", "x")[1]["RateLimit"].startswith('"hour";r=2;t='), True, "another user")
+        expect_refused(server.ask("/ocr", "ann", "127.0.0.5", "x"), '"ocr/hour";q=3;w=86400')
+        expect(server.ask("/ocr", "bob", "127.0.0.5", "x")[1]["RateLimit"].startswith('"ocr/hour";r=2'), True, "another user")
         new_rules(server)
 
 
@@ -303,12 +303,12 @@ def test_cpp_ocr(scratch):
         expect(is_cut_off(server), True, "no memory for a body: it ends the connection, not the server")
         expect(server.statuses(10, "/ocr", "ann", body="??"), {422: 10}, "what fails …")
         expect(server.ask("/left", "ann")[2], "20\n", "… is given back")
-        expect(server.ask("/ocr", "ann", body="?")[1]["RateLimit-Policy"], '"hour";q=20;w=86400')
+        expect(server.ask("/ocr", "ann", body="?")[1]["RateLimit-Policy"], '"ocr/day";q=100;w=86400, "ocr/hour";q=20;w=86400')
         expect(server.ask("/ocr", "ann", body="x" * 2500)[2], "pages read: 3\n")
         status, headers, body = server.ask("/left", "ann")
-        expect((status, body, headers["RateLimit-Policy"]), (200, "17\n", '"hour";q=20;w=86400'))
+        expect((status, body, headers["RateLimit-Policy"]), (200, "17\n", '"ocr/day";q=100;w=86400, "ocr/hour";q=20;w=86400'))
         expect(server.statuses(40, "/ocr", "ann", body="x"), {200: 17, 429: 23}, "the guard")
-        expect_refused(server.ask("/ocr", "ann", body="x"), '"hour";q=20;w=86400')
+        expect_refused(server.ask("/ocr", "ann", body="x"), '"ocr/hour";q=20;w=86400')
         expect((server.ask("/ocr", body="x")[0], server.ask("/ocr", "bob", body="x")[0]), (401, 200), "nobody, another user")
         expect(server.ask("/", address="127.0.0.2")[0], 404)
         expect(server.statuses(310, "/left", "bob", "127.0.0.3"), {200: 300, 429: 10}, "by address")

@@ -77,8 +77,15 @@ static void ask(struct weir *weir)
     expect(weir_refuse_as(weir, &request, &verdicts[1], 0, &refusal) == 0 && refusal.header_count == 0,
            "one without headers");
     struct weir_headers headers;
-    weir_headers(&verdicts[1], WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, &headers);
-    expect(headers.count == WEIR_HEADERS_MAX, "headers");
+    weir_headers(weir, &request, &verdicts[1], WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, &headers);
+    expect(headers.count == 6, "headers");
+    struct weir_usage usage;
+    request.usage = &usage;
+    expect(weir_check(weir, &request, weir_now_us(), &verdict) == 0 && usage.count == 1, "what is left");
+    weir_headers(weir, &request, &verdict,
+                 WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY | WEIR_HEADERS_OPENAI | WEIR_HEADERS_SETTING, &headers);
+    expect(headers.count == 9 && headers.count <= WEIR_HEADERS_MAX, "all headers");
+    request.usage = NULL;
 
     const struct weir_attribute *attribute = weir_attribute(0);
     expect(attribute && strcmp(attribute->name, "method") == 0 && !attribute->is_address &&

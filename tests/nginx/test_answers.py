@@ -50,6 +50,7 @@ location /headers/off { weir_headers off; proxy_pass http://@BACKEND@; }
 location /headers/refused { weir_headers refused; proxy_pass http://@BACKEND@; }
 location /headers/always { weir_headers always; proxy_pass http://@BACKEND@; }
 location /headers/legacy { weir_headers legacy; proxy_pass http://@BACKEND@; }
+location /headers/openai { weir_headers openai; proxy_pass http://@BACKEND@; }
 location /always/ { weir_headers always; proxy_pass http://@BACKEND@; }
 location /logged/ {
     set $early "before: $weir_verdict";
@@ -118,15 +119,34 @@ def test_header_styles():
         expect([sent(answer) for answer in answers], [passed, passed, refused], style)
         expect([answer.headers.get("X-Own") for answer in answers], [None, None, "1"], f"{style}: the rule's own")
     answer = g.ask("/headers/legacy")
-    expect([an_hour(answer.headers[name]) for name in LIMITS], ['"hour";q=2;w=3600', '"hour";r=0;t=3600'], "values")
+    expect([an_hour(answer.headers[name]) for name in LIMITS], ['"few/hour";q=2;w=3600', '"few/hour";r=0;t=3600'], "values")
     expect(an_hour(answer.headers["Retry-After"]), "3600", "the wait")
     expect([answer.headers[name] for name in OLD[:2]], ["2", "0"], "old values")
+
+
+def test_headers_of_language_models():
+    """Weir_headers openai: on every answer, and instead of the standard ones."""
+    names = [f"x-ratelimit-{name}-requests" for name in ("limit", "remaining", "reset")]
+    answers = [g.ask("/headers/openai") for _ in range(3)]
+    expect([answer.status for answer in answers], [200, 200, 429])
+    expect([[answer.headers[name] for name in names[:2]] for answer in answers], [["2", "1"], ["2", "0"], ["2", "0"]])
+    expect([bool(re.fullmatch(r"1h0m0s|59m5\d(\.\d+)?s", answer.headers[names[2]])) for answer in answers], [True] * 3)
+    expect([sent(answer) for answer in answers], [[], [], ["Retry-After"]], "no others")
+
+
+def test_problems():
+    """A client that accepts JSON gets a problem."""
+    refused = g.ask("/never/json", headers={"Accept": "text/html, application/problem+json"})
+    expect((refused.status, refused.headers.get_all("Content-Type")), (429, ["application/problem+json"]))
+    expect(json.loads(refused.body)["violated-policies"], ["never/nothing"])
+    for accept in ("*/*", "text/html", "application/problem+json;q=0, */*"):
+        expect(g.ask("/never/json", headers={"Accept": accept}).body, b"Too many requests\n", accept)
 
 
 def test_headers_in_place_of_standard_ones():
     """A rule's own header replaces the standard one of its name, and no other."""
     own = {"RateLimit": ["mine"], "X-RateLimit-Limit": ["ours"], "X-Own": ["2"]}
-    policy = {"RateLimit-Policy": ['"nothing";q=0;w=3600']}
+    policy = {"RateLimit-Policy": ['"few/hour";q=2;w=3600, "own/nothing";q=0;w=3600']}
     wanted = {"/headers/own": {**own, **policy}, "/headers/off/own": own,
               "/headers/legacy/own": {**own, **policy, "X-RateLimit-Remaining": ["0"], "X-RateLimit-Reset": ["0"]}}
     for path, headers in wanted.items():
@@ -145,7 +165,7 @@ def test_headers_on_other_answers():
     g.backend.answers["/headers/always/accel"] = (200, {"X-Accel-Redirect": "/always/kept"}, b"")
     answer = g.ask("/headers/always/accel")
     limits = [an_hour(value) for value in answer.headers.get_all("RateLimit")]
-    expect((answer.status, limits), (200, ['"hour";r=1;t=3600']), "X-Accel-Redirect")
+    expect((answer.status, limits), (200, ['"few/hour";r=1;t=3600']), "X-Accel-Redirect")
     expect(sent(g.ask("/always/no-rule")), [], "no rule")
     answer = until(lambda: (found := g.ask("/headers/always")).status == 429 and found, "a refusal")
     expect([len(answer.headers.get_all(name)) for name in (*LIMITS, "Retry-After")], [1] * 3, "once each")
@@ -322,18 +342,18 @@ def test_several_zones():
 def test_headers_of_several_zones():
     """Those of the zone that spoke last, each once."""
     names = (OLD[0], "RateLimit", OLD[1], "Retry-After")
-    one, few = ["1", '"only";r=0;t=3600', "0"], ["2", '"hour";r=0;t=3600', "0"]
+    one, few = ["1", '"one/only";r=0;t=3600', "0"], ["2", '"few/hour";r=0;t=3600', "0"]
     for path, answers in (
         ("/shared/legacy", [(200, *one), (429, *one, "3600"), (429, *few, "3600")]),
         ("/shared/page", [(200, *one), (200, *one, "3600"), (200, *few, "3600")]),
-        ("/shared/silent", [(200, "2", '"hour";r=1;t=3600', "1"), (200, *few), (429, *few, "3600")]),
+        ("/shared/silent", [(200, "2", '"few/hour";r=1;t=3600', "1"), (200, *few), (429, *few, "3600")]),
     ):
         for wanted in answers:
             answer = g.ask(path)
             values = [an_hour(value) for name in names for value in answer.headers.get_all(name, [])]
             expect((answer.status, *values), wanted, path)
             expect([len(answer.headers.get_all(name)) for name in (LIMITS[0], OLD[2])], [1, 1], f"{path}: the others")
-    for status, headers in ((200, []), (200, []), (200, ["3600", '"only";r=0;t=3600']), (429, ["3600", '"only";r=0;t=3600'])):
+    for status, headers in ((200, []), (200, []), (200, ["3600", '"one/only";r=0;t=3600']), (429, ["3600", '"one/only";r=0;t=3600'])):
         answer = g.ask("/page/twice")
         values = [an_hour(value) for name in ("Retry-After", "RateLimit") for value in answer.headers.get_all(name, [])]
         expect((answer.status, values), (status, headers), "refused by one zone, and then by another")

@@ -40,7 +40,7 @@ def test_good_ones():
     accepted("weir_zone main 64k rules=@FOLDER@/rules.yaml; weir_zone other 2m rules=@FOLDER@/rules.yaml; weir other;")
     accepted(ZONE + "weir_trusted_proxies none;")
     accepted(ZONE + "weir_trusted_proxies 10.0.0.0/8; weir_trusted_proxies 127.0.0.1;")
-    accepted(ZONE + "weir_trusted_proxies 10.0.0.0/8 127.0.0.1 ::1 fd00::/8; weir_headers legacy; weir_dry_run on;")
+    accepted(ZONE + "weir_trusted_proxies 10.0.0.0/8 127.0.0.1 ::1 fd00::/8; weir_headers openai; weir_dry_run on;")
     accepted(server="weir main; location / { weir off; }"
              "location /a { weir main after_auth user=$arg_u key=a$arg_k-$arg_l event=b; }"
              "location /b { weir main ip=$arg_i host=$host method=GET path=$uri cost=2 header:X-A=$arg_a header:X-B=b; }")

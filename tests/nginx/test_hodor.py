@@ -116,7 +116,7 @@ def test_capacity(g):
 
 
 def test_algorithm(g):
-    for name, path in (("token_bucket", "/api/once"), ("fixed_window", "/fixed/a"), ("sliding_window", "/sliding/a")):
+    for name, path in (("hodor/token_bucket", "/api/once"), ("hodor/fixed_window", "/fixed/a"), ("hodor-ip/sliding_window", "/sliding/a")):
         until(lambda p=path: ask(g, p, of="198.51.100.1").status == 429, f"{path} is used up")
         policy = ask(g, path, of="198.51.100.1").headers["RateLimit-Policy"]
         expect(policy.split(";")[0], f'"{name}"', path)
@@ -133,7 +133,7 @@ def test_urls(g):
 def test_time_unit(g):
     expect(passes(g, 7, "/api/t", of="198.51.100.3"), 6, "a day")
     refused = ask(g, "/api/t", of="198.51.100.3")
-    expect(refused.headers["RateLimit-Policy"], f'"token_bucket";q=6;w={DAY_S}', "its length")
+    expect(refused.headers["RateLimit-Policy"], f'"hodor/token_bucket";q=5000;w={DAY_S}, "hodor-ip/token_bucket";q=6;w={DAY_S}', "its length")
     expect(0 < int(refused.headers["Retry-After"]) <= DAY_S / 6, True, refused.headers["Retry-After"])
     expect(ask(g, "/second/a").status, 200, "a second")
     until(lambda: ask(g, "/second/a").status == 200, "the next second")

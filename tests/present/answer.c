@@ -12,11 +12,22 @@ static void headers_text(const struct weir_header *headers, size_t count, char t
                  headers[i].name.ptr, (int)headers[i].value.len, headers[i].value.ptr);
 }
 
-static void expect_headers(const struct weir_verdict *verdict, unsigned style, const char *expected)
+/* The last request that was asked with its usage. */
+static struct weir_request last;
+static struct weir_usage usage;
+
+static struct weir_verdict ask(struct weir *weir, struct weir_request request)
+{
+    request.usage = &usage;
+    last = request;
+    return check_at(weir, request, NOW);
+}
+
+static void expect_headers(struct weir *weir, const struct weir_verdict *verdict, unsigned style, const char *expected)
 {
     struct weir_headers headers;
     char text[LINE_MAX_BYTES];
-    weir_headers(verdict, style, &headers);
+    weir_headers(weir, &last, verdict, style, &headers);
     headers_text(headers.header, headers.count, text);
     assert_string_equal(text, expected);
     for (size_t i = 0; i < headers.count; i++)
@@ -27,22 +38,24 @@ static void headers_of_a_pass_and_a_refusal(void **state)
 {
     (void)state;
     struct weir *weir = open_rules("rules: [{ id: a, by: [key], limits: [{ name: per user, max: 2, per: 2500ms }] }]");
-    struct weir_verdict v = check_at(weir, one("e", "k"), NOW);
-    expect_headers(&v, WEIR_HEADERS_STANDARD, "RateLimit-Policy: \"per user\";q=2;w=3\nRateLimit: \"per user\";r=1;t=2\n");
-    expect_headers(&v, WEIR_HEADERS_LEGACY, "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 2\n");
-    expect_headers(&v, 0, "");
-    check_at(weir, one("e", "k"), NOW);
-    v = check_at(weir, one("e", "k"), NOW);
-    expect_headers(&v, WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY,
-                   "RateLimit-Policy: \"per user\";q=2;w=3\nRateLimit: \"per user\";r=0;t=3\n"
+    struct weir_verdict v = ask(weir, one("e", "k"));
+    expect_headers(weir, &v, WEIR_HEADERS_STANDARD,
+                   "RateLimit-Policy: \"a/per user\";q=2;w=3\nRateLimit: \"a/per user\";r=1;t=2\n");
+    expect_headers(weir, &v, WEIR_HEADERS_LEGACY, "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 2\n");
+    expect_headers(weir, &v, 0, "");
+    ask(weir, one("e", "k"));
+    v = ask(weir, one("e", "k"));
+    expect_headers(weir, &v, WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY,
+                   "RateLimit-Policy: \"a/per user\";q=2;w=3\nRateLimit: \"a/per user\";r=0;t=2\n"
                    "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 3\nRetry-After: 2\n");
-    expect_headers(&v, WEIR_HEADERS_LEGACY,
+    expect_headers(weir, &v, WEIR_HEADERS_LEGACY,
                    "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 3\nRetry-After: 2\n");
-    expect_headers(&v, 0, "");
+    expect_headers(weir, &v, 0, "");
     /* Never: there is nothing to wait for. */
-    v = check_at(weir, cost_of("e", "k", 3), NOW);
+    v = ask(weir, cost_of("e", "k", 3));
     assert_int_equal(v.retry_after_ms, WEIR_NEVER);
-    expect_headers(&v, WEIR_HEADERS_STANDARD, "RateLimit-Policy: \"per user\";q=2;w=3\nRateLimit: \"per user\";r=0;t=3\n");
+    expect_headers(weir, &v, WEIR_HEADERS_STANDARD,
+                   "RateLimit-Policy: \"a/per user\";q=2;w=3\nRateLimit: \"a/per user\";r=0;t=2\n");
     weir_close(weir);
 }
 
@@ -52,23 +65,25 @@ static void headers_of_other_windows(void **state)
     struct weir *weir = open_rules("rules: [{ id: a, match: { event: d }, limits: [100 per day] }, "
                                    "{ id: b, match: { event: b }, limits: [2 per 1s burst 20] }, "
                                    "{ id: c, match: { event: c }, limits: [4294967295 per 3650d] }]");
-    struct weir_verdict v = check_at(weir, one("d", "k"), NOW);
-    expect_headers(&v, WEIR_HEADERS_STANDARD, "RateLimit-Policy: \"day\";q=100;w=86400\nRateLimit: \"day\";r=99;t=6400\n");
+    struct weir_verdict v = ask(weir, one("d", "k"));
+    expect_headers(weir, &v, WEIR_HEADERS_STANDARD,
+                   "RateLimit-Policy: \"a/day\";q=100;w=86400\nRateLimit: \"a/day\";r=99;t=6400\n");
+    last.usage = NULL; /* then only the verdict speaks */
     v.max = WEIR_AMOUNT_MAX;
     v.remaining = WEIR_AMOUNT_MAX - 1;
     expect_headers(
-        &v, WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY,
-        "RateLimit-Policy: \"day\";q=9007199254740991;w=86400\nRateLimit: \"day\";r=9007199254740990;t=6400\n"
+        weir, &v, WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY,
+        "RateLimit-Policy: \"a/day\";q=999999999999999;w=86400\nRateLimit: \"a/day\";r=999999999999999\n"
         "X-RateLimit-Limit: 9007199254740991\nX-RateLimit-Remaining: 9007199254740990\nX-RateLimit-Reset: 6400\n");
-    v = check_at(weir, one("b", "k"), NOW);
-    expect_headers(&v, WEIR_HEADERS_STANDARD,
-                   "RateLimit-Policy: \"token_bucket\";q=20;w=10\nRateLimit: \"token_bucket\";r=19;t=1\n");
-    v = check_at(weir, one("c", "k"), NOW);
-    expect_headers(&v, WEIR_HEADERS_STANDARD,
-                   "RateLimit-Policy: \"token_bucket\";q=4294967295;w=315360000\n"
-                   "RateLimit: \"token_bucket\";r=4294967294;t=1\n");
-    v = check_at(weir, one("none", "k"), NOW);
-    expect_headers(&v, WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, "");
+    v = ask(weir, one("b", "k"));
+    expect_headers(weir, &v, WEIR_HEADERS_STANDARD,
+                   "RateLimit-Policy: \"b/token_bucket\";q=20;w=10\nRateLimit: \"b/token_bucket\";r=19;t=1\n");
+    v = ask(weir, one("c", "k"));
+    expect_headers(weir, &v, WEIR_HEADERS_STANDARD,
+                   "RateLimit-Policy: \"c/token_bucket\";q=4294967295;w=315360000\n"
+                   "RateLimit: \"c/token_bucket\";r=4294967294;t=1\n");
+    v = ask(weir, one("none", "k"));
+    expect_headers(weir, &v, WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, "");
     weir_close(weir);
 }
 
@@ -77,8 +92,8 @@ static void headers_of_other_windows(void **state)
 static void expect_refusal(struct weir *weir, const char *event, unsigned status, const char *type, const char *body,
                            const char *headers)
 {
-    struct weir_request request = one(event, "k");
-    struct weir_verdict v = check_at(weir, request, NOW);
+    struct weir_verdict v = ask(weir, one(event, "k"));
+    struct weir_request request = last;
     struct weir_refusal refusal;
     char text[LINE_MAX_BYTES];
     assert_false(v.allowed);
@@ -95,7 +110,8 @@ static void expect_refusal(struct weir *weir, const char *event, unsigned status
 
 #define PLAIN "text/plain; charset=utf-8"
 #define TOO_MANY "Too many requests\n"
-#define STANDARD "RateLimit-Policy: \"token_bucket\";q=0;w=9\nRateLimit: \"token_bucket\";r=0;t=0\n"
+#define POLICY(id) "RateLimit-Policy: \"" id "/token_bucket\";q=0;w=9\n"
+#define STANDARD(id) POLICY(id) "RateLimit: \"" id "/token_bucket\";r=0\n"
 #define LEGACY "X-RateLimit-Limit: 0\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 0\n"
 #define OWN "X-A: one\nx-ratelimit-limit: mine\nRateLimit: ours\n"
 #define RULE(id, reject) "  - { id: " id ", match: { event: " id " }, limits: [0 per 9s], reject: {" reject "} }\n"
@@ -107,14 +123,14 @@ static void refusals_without_settings(void **state)
         open_rules("rules:\n" RULE("none", "") RULE("status", "status: 503") RULE("body", "body: '{}'")
                        RULE("type", "content_type: text/html") RULE("both", "body: '', content_type: a/b")
                            RULE("headers", "headers: { X-A: one, X-B: two }") RULE("own", "headers: { ratelimit: mine }"));
-    expect_refusal(weir, "none", 429, PLAIN, TOO_MANY, STANDARD);
-    expect_refusal(weir, "status", 503, PLAIN, TOO_MANY, STANDARD);
-    expect_refusal(weir, "body", 429, PLAIN, "{}", STANDARD);
-    expect_refusal(weir, "type", 429, "text/html", TOO_MANY, STANDARD);
-    expect_refusal(weir, "both", 429, "a/b", "", STANDARD);
-    expect_refusal(weir, "headers", 429, PLAIN, TOO_MANY, "X-A: one\nX-B: two\n" STANDARD);
+    expect_refusal(weir, "none", 429, PLAIN, TOO_MANY, STANDARD("none"));
+    expect_refusal(weir, "status", 503, PLAIN, TOO_MANY, STANDARD("status"));
+    expect_refusal(weir, "body", 429, PLAIN, "{}", STANDARD("body"));
+    expect_refusal(weir, "type", 429, "text/html", TOO_MANY, STANDARD("type"));
+    expect_refusal(weir, "both", 429, "a/b", "", STANDARD("both"));
+    expect_refusal(weir, "headers", 429, PLAIN, TOO_MANY, "X-A: one\nX-B: two\n" STANDARD("headers"));
     /* What the rule says itself is not said twice. */
-    expect_refusal(weir, "own", 429, PLAIN, TOO_MANY, "ratelimit: mine\nRateLimit-Policy: \"token_bucket\";q=0;w=9\n");
+    expect_refusal(weir, "own", 429, PLAIN, TOO_MANY, "ratelimit: mine\n" POLICY("own"));
     weir_close(weir);
 }
 
@@ -125,11 +141,11 @@ static void settings_stand_behind_each_field(void **state)
         open_rules("settings: { reject: { status: 420, body: calm, content_type: a/b, headers: { X-S: s } } }\n"
                    "rules:\n" RULE("none", "") RULE("status", "status: 503") RULE("body", "body: no")
                        RULE("type", "content_type: c/d") RULE("headers", "headers: { X-A: one }"));
-    expect_refusal(weir, "none", 420, "a/b", "calm", "X-S: s\n" STANDARD);
-    expect_refusal(weir, "status", 503, "a/b", "calm", "X-S: s\n" STANDARD);
-    expect_refusal(weir, "body", 420, PLAIN, "no", "X-S: s\n" STANDARD); /* the settings' type is for their body */
-    expect_refusal(weir, "type", 420, "c/d", "calm", "X-S: s\n" STANDARD);
-    expect_refusal(weir, "headers", 420, "a/b", "calm", "X-A: one\n" STANDARD);
+    expect_refusal(weir, "none", 420, "a/b", "calm", "X-S: s\n" STANDARD("none"));
+    expect_refusal(weir, "status", 503, "a/b", "calm", "X-S: s\n" STANDARD("status"));
+    expect_refusal(weir, "body", 420, PLAIN, "no", "X-S: s\n" STANDARD("body")); /* the settings' type is for their body */
+    expect_refusal(weir, "type", 420, "c/d", "calm", "X-S: s\n" STANDARD("type"));
+    expect_refusal(weir, "headers", 420, "a/b", "calm", "X-A: one\n" STANDARD("headers"));
     weir_close(weir);
 }
 
@@ -140,15 +156,15 @@ static void a_wait_is_in_the_refusal(void **state)
     assert_int_equal(passes(weir, one("e", "k"), NOW, 1), 1);
     expect_refusal(
         weir, "e", 429, PLAIN, TOO_MANY,
-        "X-A: 1\nRateLimit-Policy: \"token_bucket\";q=1;w=90\nRateLimit: \"token_bucket\";r=0;t=90\nRetry-After: "
+        "X-A: 1\nRateLimit-Policy: \"a/token_bucket\";q=1;w=90\nRateLimit: \"a/token_bucket\";r=0;t=90\nRetry-After: "
         "90\n");
     weir_close(weir);
 }
 
 static void expect_refusal_as(struct weir *weir, const char *event, unsigned style, const char *headers)
 {
-    struct weir_request request = one(event, "k");
-    struct weir_verdict v = check_at(weir, request, NOW);
+    struct weir_verdict v = ask(weir, one(event, "k"));
+    struct weir_request request = last;
     struct weir_refusal refusal;
     char text[LINE_MAX_BYTES];
     assert_int_equal(weir_refuse_as(weir, &request, &v, style, &refusal), 0);
@@ -169,11 +185,11 @@ static void refusals_of_a_style(void **state)
     struct weir_verdict passed = check_at(weir, one("another", "k"), NOW);
     struct weir_refusal refusal;
     expect_refusal_as(weir, "none", 0, "");
-    expect_refusal_as(weir, "none", WEIR_HEADERS_STANDARD, STANDARD);
+    expect_refusal_as(weir, "none", WEIR_HEADERS_STANDARD, STANDARD("none"));
     expect_refusal_as(weir, "none", WEIR_HEADERS_LEGACY, LEGACY);
-    expect_refusal_as(weir, "none", WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, STANDARD LEGACY);
+    expect_refusal_as(weir, "none", WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, STANDARD("none") LEGACY);
     expect_refusal_as(weir, "own", 0, OWN);
-    expect_refusal_as(weir, "own", WEIR_HEADERS_STANDARD, OWN "RateLimit-Policy: \"token_bucket\";q=0;w=9\n");
+    expect_refusal_as(weir, "own", WEIR_HEADERS_STANDARD, OWN POLICY("own"));
     expect_refusal_as(weir, "own", WEIR_HEADERS_LEGACY, OWN "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 0\n");
     /* One that was let through has no limit to speak of. */
     assert_int_equal(weir_refuse_as(weir, NULL, &passed, WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, &refusal), 0);

@@ -131,8 +131,9 @@ static inline bool settings_equal(const struct settings *a, const struct setting
            a->ignore_case == b->ignore_case &&
            texts_equal(a->strip_prefixes, a->strip_prefix_count, b->strip_prefixes, b->strip_prefix_count) &&
            cidrs_equal(a->trusted_proxies, a->trusted_proxy_count, b->trusted_proxies, b->trusted_proxy_count) &&
-           a->ipv6_prefix == b->ipv6_prefix && a->repeated_headers == b->repeated_headers &&
-           except_equal(&a->except, &b->except) && reject_equal(&a->reject, &b->reject);
+           a->ipv6_prefix == b->ipv6_prefix && a->repeated_headers == b->repeated_headers && a->headers == b->headers &&
+           sv_eq(a->partition_key_secret, b->partition_key_secret) && except_equal(&a->except, &b->except) &&
+           reject_equal(&a->reject, &b->reject);
 }
 
 static inline bool rules_equal(const struct rules *a, const struct rules *b)

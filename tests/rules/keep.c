@@ -144,13 +144,14 @@ static void every_part_is_copied(void **state)
 static void bad_settings_come_back(void **state)
 {
     (void)state;
-    const char *all =
-        "settings: { ids: ['a+'], ignore_case: true, strip_prefixes: [/x], trusted_proxies: [10.0.0.0/8], "
-        "ipv6_prefix: 48, repeated_headers: last, except: { user: [root] }, reject: { status: 503 } }\nrules: []";
+    const char *all = "settings: { ids: ['a+'], ignore_case: true, strip_prefixes: [/x], trusted_proxies: [10.0.0.0/8], "
+                      "ipv6_prefix: 48, repeated_headers: last, headers: openai, partition_key_secret: 0123456789abcdef, "
+                      "except: { user: [root] }, reject: { status: 503 } }\nrules: []";
     struct reading last = good_reading(all);
     struct reading fresh =
         reading_of(SV("settings: { ids: ['('], ignore_case: 5, strip_prefixes: [x], trusted_proxies: [x], "
-                      "ipv6_prefix: x, repeated_headers: x, except: [], reject: { status: 1 } }\nrules: []"));
+                      "ipv6_prefix: x, repeated_headers: x, headers: x, partition_key_secret: x, except: [], reject: { "
+                      "status: 1 } }\nrules: []"));
     assert_int_equal(fresh.report.bad_settings, (1u << SETTINGS) - 1);
     assert_int_equal(rules_keep_last_good(fresh.rules, &fresh.report, last.rules), 0);
     assert_true(settings_equal(&fresh.rules->settings, &last.rules->settings));

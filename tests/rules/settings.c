@@ -12,6 +12,8 @@ static void all_settings(void **state)
                                     "  trusted_proxies: [10.0.0.0/8, '::1']\n"
                                     "  ipv6_prefix: 56\n"
                                     "  repeated_headers: last\n"
+                                    "  headers: off\n"
+                                    "  partition_key_secret: 0123456789abcdef\n"
                                     "  except: { ip: 127.0.0.1, user: [root, ' ann '] }\n"
                                     "  reject: { status: 503, body: later }\n"
                                     "rules: []\n");
@@ -25,6 +27,8 @@ static void all_settings(void **state)
     assert_int_equal(s->trusted_proxy_count, 2);
     assert_int_equal(s->ipv6_prefix, 56);
     assert_int_equal(s->repeated_headers, REPEATED_LAST);
+    assert_int_equal(s->headers, HEADERS_OFF);
+    assert_true(sv_eq(s->partition_key_secret, SV("0123456789abcdef")));
     assert_int_equal(s->except.ip_count, 1);
     assert_text(s->except.users[0], "root");
     assert_text(s->except.users[1], " ann ");
@@ -49,7 +53,7 @@ static void bad_settings(void **state)
         { "settings: 5\nrules: []", "f:1: settings: must be a mapping (field: value), not 5\n" },
         { "settings: { trusted: x }\nrules: []", "f:1: settings: unknown field \"trusted\"; allowed: ids, ignore_case, "
                                                  "strip_prefixes, trusted_proxies, ipv6_prefix, "
-                                                 "repeated_headers, except, reject\n" },
+                                                 "repeated_headers, headers, partition_key_secret, except, reject\n" },
         { "settings: { ids: [] }\nrules: []",
           "f:1: settings: ids: the list is empty; leave `ids` out for digits and UUIDs\n" },
         { "settings: { ids: ['[0-9]+', '(' ] }\nrules: []",
@@ -68,6 +72,12 @@ static void bad_settings(void **state)
           "\"proxy\"\n" },
         { "settings: { repeated_headers: newest }\nrules: []",
           "f:1: settings: repeated_headers: must be refuse, first or last, not \"newest\"\n" },
+        { "settings: { headers: both }\nrules: []",
+          "f:1: settings: headers: must be standard, legacy, openai or off, not \"both\"\n" },
+        { "settings: { headers: true }\nrules: []",
+          "f:1: settings: headers: must be standard, legacy, openai or off, not true\n" },
+        { "settings: { partition_key_secret: short }\nrules: []",
+          "f:1: settings: partition_key_secret: must have 16 to 200 bytes, not 5\n" },
         { "settings: { ipv6_prefix: 0 }\nrules: []",
           "f:1: settings: ipv6_prefix: must be a whole number from 1 to 128, not 0\n" },
         { "settings: { ipv6_prefix: 129 }\nrules: []",

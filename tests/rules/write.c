@@ -432,6 +432,8 @@ static void any_settings(struct maker *m, struct settings *s)
     s->trusted_proxies = any_cidrs(m, &s->trusted_proxy_count);
     s->ipv6_prefix = maybe(m) ? 64 : (unsigned)random_in(&m->random, 1, 128);
     s->repeated_headers = (enum repeated_headers)below(m, 3);
+    s->headers = (enum header_setting)below(m, 4);
+    s->partition_key_secret = maybe(m) ? SV("not \"so\" secret: \xc3\xbc") : (sv){ 0 };
     s->except = any_except(m);
     s->reject = any_reject(m);
 }

@@ -9,6 +9,7 @@ import time
 
 from support import ENVIRONMENT, an_hour_since, expect, weir
 from support.service import Service
+from support.wire import Wire
 
 JSON = {"Content-Type": "application/json"}
 RULES = """
@@ -66,16 +67,57 @@ def test_standard_headers():
     """The standard headers."""
     with Service(rules=RULES) as s:
         begin = time.monotonic()
+        policy = '"ocr/day";q=5;w=86400, "ocr/hour";q=3;w=3600'
         answer = s.check(event="ocr", key="u1")
-        expect(answer.headers["RateLimit-Policy"], '"hour";q=3;w=3600', "policy")
-        expect(answer.headers["RateLimit"], '"hour";r=2;t=3600', "limit")
+        expect(answer.headers["RateLimit-Policy"], policy, "policy")
+        expect(answer.headers["RateLimit"], '"ocr/hour";r=2;t=3600, "ocr/day";r=4;t=86400', "limit")
         expect(answer.headers["Retry-After"], None, "no wait")
         s.check(event="ocr", key="u1", cost=2)
         answer = s.check(event="ocr", key="u1")
         expect(answer.status, 429, "status")
         expect(answer.json()["allowed"], False, "allowed")
         expect(an_hour_since(begin, answer.headers["Retry-After"]), "3600", "wait")
+        expect(answer.headers["RateLimit-Policy"], policy, "the same on a refusal")
+        expect(an_hour_since(begin, answer.headers["RateLimit"]), '"ocr/hour";r=0;t=3600', "the one that refuses")
         expect(s.check(event="none").headers["RateLimit"], None, "no rule")
+
+
+def test_headers_of_language_models():
+    """The setting `headers`."""
+    rules = """
+settings: { headers: openai }
+rules:
+  - id: model
+    by: [key]
+    limits: [ { name: calls, calendar: day, max: 9 }, { name: tokens, algorithm: fixed_window, max: 1000, per: 6m, unit: tokens } ]
+"""
+    with Service(rules=rules) as s:
+        answer = s.check(key="k", costs={"requests": 1, "tokens": 600})
+        names = [f"x-ratelimit-{what}-{unit}" for unit in ("requests", "tokens") for what in ("limit", "remaining")]
+        expect([answer.headers[name] for name in names], ["9", "8", "1000", "400"])
+        expect((answer.headers["x-ratelimit-reset-tokens"], answer.headers["RateLimit"]), ("6m0s", None))
+        answer = s.check(key="k", costs={"requests": 1, "tokens": 600})
+        expect((answer.status, [answer.headers[name] for name in names]), (429, ["9", "8", "1000", "400"]), "refused")
+        expect(0 < int(answer.headers["Retry-After"]) <= 360, True, "the wait")
+
+
+def test_problems():
+    """A client that accepts JSON gets a problem, unless the rule has a body."""
+    with Service(rules=RULES) as s:
+        ocr = {"event": "ocr", "key": "u1", "cost": 4, "reject": True, "headers": {"Accept": "application/json, text/plain, */*"}}
+        answer = s.check(**ocr)
+        expect((answer.status, answer.headers["Content-Type"]), (429, "application/problem+json"))
+        problem = answer.json()
+        expect(problem.pop("type"), "https://iana.org/assignments/http-problem-types#quota-exceeded")
+        expect((problem.pop("title"), problem.pop("detail")),
+               ("Request cannot be satisfied as assigned quota has been exceeded", "Too many requests; no wait will help"))
+        expect(problem, {"status": 429, "violated-policies": ["ocr/hour"]})
+        for accept in ("*/*", "text/html", "application/json;q=0", "application/json;q=0.5, text/plain"):
+            answer = s.check(**{**ocr, "headers": {"Accept": accept}})
+            expect((answer.body, answer.headers["Content-Type"]), (b"Too many requests\n", "text/plain; charset=utf-8"), accept)
+        order = {"method": "POST", "path": "/orders/17", "user": "u1", "reject": True, "headers": {"Accept": "application/json"}}
+        s.check(**order)
+        expect(s.check(**order).body, b"later", "the rule's own")
 
 
 def test_refused_is_429():
@@ -106,7 +148,7 @@ def test_reject_with_many_headers():
         answer = s.check(event="own", reject=True)
         expect((answer.status, answer.body, answer.headers["X-0"]), (429, b"Too many requests\n", "v" * 900))
         expect((answer.headers["X-19"], answer.headers["X-Last"]), (None, "z"))
-        expect(answer.headers["RateLimit-Policy"], '"token_bucket";q=1;w=3600')
+        expect(answer.headers["RateLimit-Policy"], '"own/token_bucket";q=1;w=3600')
         expect(0 < int(answer.headers["Retry-After"]) <= 3600, True, "Retry-After")
 
 
@@ -123,7 +165,7 @@ def test_reject():
         expect((answer.status, answer.json()["rule"]), (200, "slow"), "allowed: the verdict")
         answer = s.check(**order)
         expect((answer.status, answer.body, answer.headers["Content-Type"]), (503, b"later", "text/plain; charset=utf-8"))
-        expect(answer.headers["RateLimit-Policy"], '"once";q=1;w=3600')
+        expect(answer.headers["RateLimit-Policy"], '"slow/once";q=1;w=3600')
         expect(0 < int(answer.headers["Retry-After"]) <= 3600, True, "Retry-After")
         for flag in (False, None):
             answer = s.check(**{**order, "reject": flag})
@@ -353,3 +395,22 @@ def test_killed_and_back():
         s.kill()
         s.start()
         expect(s.check(event="ocr", key="a").status, 429, "after")
+
+
+def test_answers_over_resp():
+    """WEIR.CHECK … answer: content type, body and headers for an HTTP client."""
+    with Service(rules=RULES) as s, Wire(s) as wire:
+        ocr = ("WEIR.CHECK", "event", "ocr", "key", "u1")
+        policy = ["RateLimit-Policy", '"ocr/day";q=5;w=86400, "ocr/hour";q=3;w=3600']
+        first = wire.ask(*ocr, "answer", "always")
+        expect(first[11:], ["requests", 0, None, None, *policy, "RateLimit", '"ocr/hour";r=2;t=3600, "ocr/day";r=4;t=86400'])
+        expect(len(wire.ask(*ocr, "answer", "refused")), 11, "a long reply")
+        expect(wire.ask(*ocr, "answer", "always", "cost", "9", "reply", "long")[11:15], ["requests", 0, "text/plain; charset=utf-8", "Too many requests\n"])
+        found = wire.ask(*ocr, "answer", "refused", "cost", "9", "header:Accept", "application/json")
+        expect((found[13], json.loads(found[14])["violated-policies"], found[15:17]), ("application/problem+json", ["ocr/day", "ocr/hour"], policy))
+        expect(wire.ask("WEIR.CHECK", "event", "none", "answer", "always")[11:], [None, 0, None, None], "no rule")
+        expect(wire.ask("WEIR.PEEK", *ocr[1:], "answer", "always")[15:17], policy, "a peek")
+        expect("allowed: always, refused" in str(wire.ask(*ocr, "answer", "now")), True, "a mistake")
+        expect([wire.ask("MULTI"), wire.ask(*ocr, "answer", "always")], ["OK", "QUEUED"])
+        expect("not allowed between MULTI and EXEC" in str(wire.ask("EXEC")), True, "in a transaction")
+        expect("given twice" in str(wire.ask(*ocr, "answer", "always", "answer", "always")), True, "twice")

@@ -57,6 +57,32 @@ def node(store, *flags, kind=Service, **more):
         yield service
 
 
+def test_answers():
+    """Headers and bodies for clients, of decisions that wait for the store, and without it."""
+    ask = {"event": "both", "key": "k"}
+    with Store() as store, node(store, *PATIENT) as s, Wire(s) as wire:
+        policy = '"here/day";q=3;w=86400, "all/day";q=5;w=86400'
+        headers = s.check(**ask).headers
+        expect((headers["RateLimit-Policy"], headers["RateLimit"]), (policy, '"here/day";r=2;t=86400, "all/day";r=4;t=86400'))
+        wire.send(3 * words("WEIR.CHECK", "event", "both", "key", "k", "answer", "always"))
+        replies = [wire.reply() for _ in range(3)]
+        expect([reply[0] for reply in replies], [1, 1, 0])
+        expect([reply[16] for reply in replies], [policy] * 3, "the same on every answer")
+        expect([reply[18].split(";t=")[0] for reply in replies], ['"here/day";r=1', '"here/day";r=0', '"here/day";r=0'])
+        expect(replies[2][13:15], ["text/plain; charset=utf-8", "Too many requests\n"])
+        refused = s.check(**ask, cost=6)
+        expect((refused.status, refused.headers["RateLimit-Policy"]), (429, policy), "refused here, so the store is not asked")
+        expect(refused.headers["RateLimit"].startswith('"here/day";r=0'), True, refused.headers["RateLimit"])
+        store.kill()
+        ask = {"event": "deny", "key": "k", "reject": True, "headers": {"Accept": "application/problem+json"}}
+        refused = until(lambda: (found := s.check(**ask)).status == 503 and found, "the store is missed")
+        headers = refused.headers
+        expect((headers["RateLimit-Policy"], headers["RateLimit"], headers["Retry-After"]),
+               ('"deny/day";q=1000;w=86400', '"deny/day";r=0;t=1', "1"))
+        expect(refused.json()["type"].partition("#")[2], "temporary-reduced-capacity")
+        expect(refused.json()["violated-policies"], ["deny/day"])
+
+
 def check(event, key, *more):
     return words("WEIR.CHECK", "event", event, "key", key, *more)
 

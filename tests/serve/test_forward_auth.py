@@ -61,14 +61,14 @@ def test_passes_and_refuses():
         begin = time.monotonic()
         answer = ask(s, "/api/items")
         expect((answer.status, answer.body), (200, b""), "first")
-        expect(answer.headers["RateLimit"], '"few";r=1;t=3600', "what is left")
-        expect(answer.headers["RateLimit-Policy"], '"few";q=2;w=3600', "of what")
+        expect(answer.headers["RateLimit"], '"client/few";r=1;t=3600', "what is left")
+        expect(answer.headers["RateLimit-Policy"], '"client/few";q=2;w=3600', "of what")
         ask(s, "/api/items")
         answer = ask(s, "/api/items")
         expect((answer.status, answer.body), (429, b"Too many requests\n"), "third")
         expect(answer.headers["Content-Type"], "text/plain; charset=utf-8", "type")
         expect(an_hour_since(begin, answer.headers["Retry-After"]), "3600", "wait")
-        expect(an_hour_since(begin, answer.headers["RateLimit"]), '"few";r=0;t=3600', "nothing left")
+        expect(an_hour_since(begin, answer.headers["RateLimit"]), '"client/few";r=0;t=3600', "nothing left")
         answer = ask(s, "/other")
         expect((answer.status, answer.headers["RateLimit"]), (200, None), "no rule")
 
@@ -85,7 +85,7 @@ def test_the_rules_own_refusal():
         expect(ask(s, "/own").status, 200, "first")
         headers = ask(s, "/own").headers
         expect((headers.get_all("Retry-After"), headers["X-Why"]), (["7"], "own"), "in place of the standard one")
-        expect((headers["RateLimit-Policy"], len(headers.get_all("RateLimit"))), ('"none";q=1;w=3600', 1), "the others")
+        expect((headers["RateLimit-Policy"], len(headers.get_all("RateLimit"))), ('"own/none";q=1;w=3600', 1), "the others")
 
 
 def test_another_status():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import ipaddress
 import pickle
 import uuid
@@ -10,7 +11,7 @@ from typing import Any, Tuple
 
 import pytest
 
-from weir import TooFrequent, Verdict, Weir
+from weir import TooFrequent, Verdict, Weir, detect
 
 DAY_MS, HOUR_MS = 24 * 3600 * 1000, 3600 * 1000
 
@@ -67,23 +68,31 @@ def test_a_header_twice(weir: Weir, key: str) -> None:
 
 def test_standard_headers(weir: Weir, key: str) -> None:
     assert weir.check(event="ocr", key=key).headers() == [
-        ("RateLimit-Policy", '"hour";q=2;w=3600'),
-        ("RateLimit", '"hour";r=1;t=3600'),
+        ("RateLimit-Policy", '"ocr/day";q=5;w=86400, "ocr/hour";q=2;w=3600'),
+        ("RateLimit", '"ocr/hour";r=1;t=3600, "ocr/day";r=4;t=86400'),
     ]
     weir.check(event="ocr", key=key)
     headers = dict(weir.check(event="ocr", key=key).headers())
-    assert headers["RateLimit"].startswith('"hour";r=0;t=') and 0 < int(headers["Retry-After"]) <= 3600
+    assert headers["RateLimit"].startswith('"ocr/hour";r=0;t=') and 0 < int(headers["Retry-After"]) <= 3600
     never = weir.check(event="ocr", key=key, cost=3)
     assert never.retry_after_ms == -1 and "Retry-After" not in dict(never.headers())
 
 
+def test_headers_are_kept_with_the_verdict(weir: Weir, key: str) -> None:
+    verdict = weir.check(event="ocr", key=key, cost=3)
+    assert pickle.loads(pickle.dumps(verdict)).headers() == copy.deepcopy(verdict).headers() == verdict.headers() != []
+    assert dict(verdict.headers())["RateLimit-Policy"] == '"ocr/day";q=5;w=86400, "ocr/hour";q=2;w=3600'
+    guarded = detect(weir, "ocr", key="user")(lambda user: True)
+    with pytest.raises(TooFrequent) as refused:
+        for _ in range(3):
+            guarded(key)
+    found = dict(refused.value.verdict.headers())
+    assert found["RateLimit-Policy"].endswith('"ocr/hour";q=2;w=3600') and found["RateLimit"].startswith('"ocr/hour";r=0;t=')
+
+
 def test_seconds_are_rounded_up() -> None:
     verdict = Verdict(False, "r", "l", 5, 0, reset_ms=1, retry_after_ms=1001, window_ms=999, status=429)
-    assert verdict.headers() == [
-        ("RateLimit-Policy", '"l";q=5;w=1'),
-        ("RateLimit", '"l";r=0;t=1'),
-        ("Retry-After", "2"),
-    ]
+    assert "try again in 2 s" in str(TooFrequent(verdict)) and verdict.headers() == []
 
 
 def test_peek_and_cost(weir: Weir, key: str) -> None:

@@ -113,18 +113,20 @@ static void says_what_it_found()
     EXPECT(passed.shadow_count() == 1 && shadows.names() == std::vector<std::string_view>{ "trial" });
     EXPECT(holds(passed.json(request), R"("shadow":["trial"])") && !holds(passed.json(), "shadow"));
 
-    weir::verdict refused = weir.check(weir::request("ocr", "u1", 2), noon + std::chrono::minutes(59));
+    weir::usage usage;
+    weir::request again = weir::request("ocr", "u1", 2).usage(usage);
+    weir::verdict refused = weir.check(again, noon + std::chrono::minutes(59));
     EXPECT(!refused && refused.status() == 429 && refused.retry_after() == std::chrono::minutes(1));
-    weir::header_list expected{ { "RateLimit-Policy", "\"hour\";q=3;w=3600" },
-                                { "RateLimit", "\"hour\";r=1;t=60" },
+    weir::header_list expected{ { "RateLimit-Policy", "\"ocr/hour\";q=3;w=3600" },
+                                { "RateLimit", "\"ocr/hour\";r=1;t=60" },
                                 { "Retry-After", "60" } };
-    EXPECT(refused.headers() == expected);
-    EXPECT(refused.headers(WEIR_HEADERS_LEGACY).size() == 4 && refused.headers(0).empty());
+    EXPECT(weir.headers(again, refused) == expected && weir.headers(refused) == expected && usage.c().count == 1);
+    EXPECT(weir.headers(again, refused, WEIR_HEADERS_LEGACY).size() == 4 && weir.headers(again, refused, 0).empty());
     EXPECT(holds(refused.json(), R"("allowed":false,"status":429,"rule":"ocr","limit":"hour")"));
     EXPECT(weir.check(weir::request("never", "u"), noon).retry_after() == weir::never);
 
     weir::verdict none = weir.check(weir::request("other", "u"), noon);
-    EXPECT(none && !none.applied() && none.headers().empty());
+    EXPECT(none && !none.applied() && weir.headers(none).empty());
     EXPECT(weir.check(weir::request("ocr", "u1").cost(1).peek(), noon) && weir.check(weir::request("ocr", "u1"), noon));
 }
 
@@ -137,7 +139,7 @@ static void copies_what_is_there()
     third = second;
     const weir::verdict &same = third;
     third = same;
-    EXPECT(third.json() == first.json() && third.headers() == first.headers());
+    EXPECT(third.json() == first.json() && weir.headers(third) == weir.headers(first));
     EXPECT(weir.refuse(request, third).body == weir.refuse(request, first).body);
 
     /* All of it, whatever fields there are. */

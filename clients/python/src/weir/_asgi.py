@@ -8,7 +8,7 @@ from typing import Any, Awaitable, Callable, List, MutableMapping, Optional, Tup
 from ._base import Weir
 from ._http import Front, missing, with_length
 from ._request import Text
-from ._verdict import Refusal, TooFrequent, Verdict, plain_refusal
+from ._verdict import Refusal, TooFrequent, Verdict, refusal_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -45,7 +45,7 @@ class WeirASGI:
         except TooFrequent as error:
             if exchange.started:
                 raise
-            await _refuse(plain_refusal(error.verdict), scope, exchange)
+            await _refuse(refusal_of(error.verdict), scope, exchange)
 
     async def _answer(self, scope: Scope) -> Tuple[Verdict, Optional[Refusal]]:
         headers = [(bytes(name), bytes(value)) for name, value in scope["headers"]]

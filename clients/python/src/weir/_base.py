@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 from ._request import Headers, Request, Text, make_request
-from ._verdict import Refusal, Verdict, plain_refusal
+from ._verdict import Refusal, Verdict, refusal_of
 
 if TYPE_CHECKING:
     from ._local import LocalWeir
@@ -163,11 +163,11 @@ class Weir(abc.ABC):
     def _answer(self, request: Request) -> Tuple[Verdict, Optional[Refusal]]:
         """The verdict and, if it is a refusal, what to tell an HTTP client."""
         verdict = self._ask(request)
-        return verdict, None if verdict.allowed else plain_refusal(verdict)
+        return verdict, None if verdict.allowed else refusal_of(verdict)
 
     async def _answer_async(self, request: Request) -> Tuple[Verdict, Optional[Refusal]]:
         verdict = await self._ask_async(request)
-        return verdict, None if verdict.allowed else plain_refusal(verdict)
+        return verdict, None if verdict.allowed else refusal_of(verdict)
 
 
 def _seconds(deadline: float) -> float:

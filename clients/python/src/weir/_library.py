@@ -7,7 +7,9 @@ import ctypes.util
 import functools
 import os
 import sysconfig
-from ctypes import POINTER, c_bool, c_char, c_char_p, c_int, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER, c_bool, c_char, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p,
+)  # fmt: skip
 from typing import Any, List
 
 from ._verdict import WeirError
@@ -59,6 +61,24 @@ class Receipt(ctypes.Structure):
     ]
 
 
+class Left(ctypes.Structure):
+    _fields_ = [
+        ("rule", c_uint32),
+        ("limit", c_uint32),
+        ("known", c_bool),
+        ("refuses", c_bool),
+        ("reading", c_uint8),
+        ("remaining", c_uint64),
+        ("more_ms", c_int64),
+        ("reset_ms", c_int64),
+        ("window_ms", c_int64),
+    ]
+
+
+class Usage(ctypes.Structure):
+    _fields_ = [("count", c_uint32), ("named", c_uint32), ("listed", c_uint32), ("rules", c_uint64), ("left", Left * 17)]
+
+
 class CRequest(ctypes.Structure):
     _fields_ = [
         *((name, Str) for name in ("method", "path", "host", "ip", "peer", "user", "event", "key")),
@@ -72,6 +92,7 @@ class CRequest(ctypes.Structure):
         ("context", c_void_p),
         ("receipt", POINTER(Receipt)),
         ("shadows", c_void_p),
+        ("usage", POINTER(Usage)),
         ("each_rule", c_void_p),
     ]
 
@@ -107,6 +128,11 @@ class CRefusal(ctypes.Structure):
         ("headers", POINTER(OutHeader)),
         ("header_count", c_size_t),
     ]
+
+
+class CHeaders(ctypes.Structure):
+    SETTING = 8  # the style that the setting `headers` names
+    _fields_ = [("count", c_size_t), ("header", OutHeader * 12), ("text", c_char * 2700)]
 
 
 class CError(ctypes.Structure):
@@ -162,6 +188,7 @@ FUNCTIONS = [
     ("weir_now_us", c_int64, []),
     ("weir_check_soon", c_int, [c_void_p, POINTER(CRequest), c_int64, c_int64, POINTER(CVerdict)]),
     ("weir_detect", c_int, [c_void_p, c_char_p, c_char_p, POINTER(CVerdict)]),
+    ("weir_headers", None, [c_void_p, POINTER(CRequest), POINTER(CVerdict), c_uint, POINTER(CHeaders)]),
     ("weir_refuse", c_int, [c_void_p, POINTER(CRequest), POINTER(CVerdict), POINTER(CRefusal)]),
     ("weir_refund", c_int, [c_void_p, POINTER(CRequest), POINTER(Receipt), c_int64]),
     ("weir_receipt_text", c_size_t, [POINTER(Receipt), c_char_p, c_size_t]),

@@ -14,9 +14,11 @@ from logging import getLogger
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from ._base import Weir
-from ._library import CError, Cost, CRefusal, CRequest, CVerdict, Header, Options, Receipt, StoreStatus, Str, library
+from ._library import (
+    CError, CHeaders, Cost, CRefusal, CRequest, CVerdict, Header, Options, OutHeader, Receipt, StoreStatus, Str, Usage, library,
+)  # fmt: skip
 from ._request import REQUESTS, Request
-from ._verdict import Refusal, Verdict, WeirError, plain_refusal
+from ._verdict import HeaderPairs, Refusal, Verdict, WeirError, refusal_of
 
 POLL_S = 0.5
 SLICES_S = 0.001  # after which slices of a leased rule are looked for again
@@ -225,12 +227,14 @@ class LocalWeir(Weir):
             return None
         if code < 0:
             _tell_unjudged(code)
-        return _verdict(found)
+        asked = _c_request(Request([("event", event), ("key", key)], [], 1, False, False))
+        return _verdict(found, _answer(self._library, self._handle, found, asked))
 
     def _verdict(self, decision: Decision, request: Request) -> Verdict:
+        answer = _answer(self._library, decision.handle, decision.found, decision.asked)
         if not decision.receipt.count:
-            return _verdict(decision.found)
-        return _verdict(decision.found, self._receipt_text(decision.receipt), request)
+            return _verdict(decision.found, answer)
+        return _verdict(decision.found, answer, self._receipt_text(decision.receipt), request)
 
     def _receipt_text(self, receipt: Receipt) -> str:
         room = ctypes.create_string_buffer(Receipt.TEXT_MAX)
@@ -249,7 +253,7 @@ class LocalWeir(Weir):
 
     def _refused(self, decision: Decision, request: Request) -> Tuple[Verdict, Optional[Refusal]]:
         verdict = self._verdict(decision, request)
-        return verdict, None if verdict.allowed else decision.refusal() or plain_refusal(verdict)
+        return verdict, None if verdict.allowed else refusal_of(verdict)
 
     # ---- give back ----
 
@@ -270,7 +274,8 @@ class Decision:
 
     def __init__(self, weir: LocalWeir, request: Request) -> None:
         self.library, self.handle = weir._library, weir._handle or weir._open()
-        self.asked, self.found, self.receipt = _c_request(request), CVerdict(), Receipt()
+        self.asked, self.found, self.receipt, self.usage = _c_request(request), CVerdict(), Receipt(), Usage()
+        self.asked.usage = ctypes.pointer(self.usage)
         if request.refundable:
             self.asked.receipt = ctypes.pointer(self.receipt)
         self.until_us = self.library.weir_now_us() + weir._options.store_deadline_ms * 1000
@@ -282,17 +287,31 @@ class Decision:
             _tell_unjudged(code)
         return code <= 0
 
-    def refusal(self) -> Optional[Refusal]:
+
+def _pair(header: OutHeader) -> Tuple[str, str]:
+    return header.name.octets().decode("latin-1"), header.value.octets().decode("latin-1")
+
+
+#: The headers for an answer and, when refused, the whole refusal.
+Answer = Tuple[HeaderPairs, Optional[Refusal]]
+
+
+def _answer(library: Any, handle: Any, found: CVerdict, asked: CRequest) -> Answer:
+    if not found.allowed:
         refusal = CRefusal()
-        if self.library.weir_refuse(self.handle, self.asked, self.found, refusal) < 0:
-            return None
-        headers = [("Content-Type", refusal.content_type.octets().decode("latin-1"))]
-        for header in refusal.headers[: refusal.header_count]:
-            headers.append((header.name.octets().decode("latin-1"), header.value.octets().decode("latin-1")))
-        return Refusal(refusal.status, headers, refusal.body.octets())
+        if library.weir_refuse(handle, asked, found, refusal) < 0:
+            return (), None
+        pairs = tuple(map(_pair, refusal.headers[: refusal.header_count]))
+        kind = ("Content-Type", refusal.content_type.octets().decode("latin-1"))
+        return pairs, Refusal(refusal.status, [kind, *pairs], refusal.body.octets())
+    if not found.applied:
+        return (), None
+    headers = CHeaders()
+    library.weir_headers(handle, asked, found, CHeaders.SETTING, headers)
+    return tuple(map(_pair, headers.header[: headers.count])), None
 
 
-def _verdict(found: CVerdict, receipt: Optional[str] = None, request: Optional[Request] = None) -> Verdict:
+def _verdict(found: CVerdict, answer: Answer, receipt: Optional[str] = None, request: Optional[Request] = None) -> Verdict:
     applied: Dict[str, Any] = {}
     if found.applied:
         applied = {name: getattr(found, name) for name in ("max", "remaining", "reset_ms", "window_ms")}
@@ -307,6 +326,8 @@ def _verdict(found: CVerdict, receipt: Optional[str] = None, request: Optional[R
         penalty=found.penalty,
         receipt=receipt,
         _request=request,
+        _headers=answer[0],
+        _refusal=answer[1],
         **applied,
     )
 

@@ -17,7 +17,7 @@ from ._base import Weir
 from ._deadline import clock, timed
 from ._line import Line, Unreachable, Word
 from ._request import REQUESTS, Request
-from ._verdict import Verdict, WeirError
+from ._verdict import HeaderPairs, Refusal, Verdict, WeirError
 
 log = getLogger("weir")
 
@@ -225,7 +225,7 @@ class ServiceWeir(Weir):
     def _detect(self, event: bytes, key: bytes) -> Optional[Verdict]:
         """The quick path: no verdict of what is let through, since nobody looks at it."""
         try:
-            answer = self._call("WEIR.CHECK", "reply", "long", "event", event, "key", key)
+            answer = self._call("WEIR.CHECK", "reply", "long", "answer", "refused", "event", event, "key", key)
             if _is_whole(answer) and answer[0]:
                 return None
             return self._verdict(answer)
@@ -241,7 +241,7 @@ class ServiceWeir(Weir):
         penalty = len(answer) > ITEMS + 1 and bool(answer[ITEMS + 1])
         return Verdict(
             bool(allowed), _text(rule), _text(limit), most, remaining, reset_ms, retry_after_ms, window_ms, status,
-            bool(unavailable), _text(receipt), unit, request if receipt else None, penalty,
+            bool(unavailable), _text(receipt), unit, request if receipt else None, penalty, *_answered(bool(allowed), status, answer),
         )  # fmt: skip
 
     def _undecided(self) -> Verdict:
@@ -330,12 +330,26 @@ def _attributes(request: Request) -> List[Word]:
 
 def _words(request: Request) -> List[Word]:
     command = "WEIR.PEEK" if request.peek else "WEIR.CHECK"
-    words = [command, "reply", "receipt" if request.refundable else "long", *_attributes(request)]
+    reply = "receipt" if request.refundable else "long"
+    words = [command, "reply", reply, "answer", "always", *_attributes(request)]
     if request.cost != 1 or request.costs:
         words += ("cost", str(request.cost))
     for unit, amount in request.costs:
         words += (f"cost:{unit}", str(amount))
     return words
+
+
+def _answered(allowed: bool, status: int, answer: Any) -> Tuple[HeaderPairs, Optional[Refusal]]:
+    """What weir would tell an HTTP client: the items after unit and penalty are a content type, a body, names and values of headers."""
+    found = answer[ITEMS + 2 :]
+    if len(found) < 2:
+        return (), None
+    kind, body = found[:2]
+    texts = [item.decode("latin-1") for item in found[2:]]
+    headers = tuple(zip(texts[::2], texts[1::2]))
+    if allowed or kind is None:
+        return headers, None
+    return headers, Refusal(status, [("Content-Type", kind.decode("latin-1")), *headers], body)
 
 
 def _is_whole(answer: Any) -> bool:

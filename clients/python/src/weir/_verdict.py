@@ -8,6 +8,10 @@ from typing import List, NamedTuple, Optional, Tuple
 from ._request import REQUESTS, Request
 
 
+#: Names and values.
+HeaderPairs = Tuple[Tuple[str, str], ...]
+
+
 class WeirError(Exception):
     """weir cannot be used: its library is missing, its rules are wrong, what answers is not weir."""
 
@@ -30,19 +34,13 @@ class Verdict:
     unit: Optional[str] = None  # which `max` and `remaining` count: "requests" unless the limit has another
     _request: Optional[Request] = field(default=None, repr=False, compare=False)
     penalty: bool = False  # refused because the rule has refused too often before: see `penalty` of rules
+    _headers: HeaderPairs = field(default=(), repr=False, compare=False)
+    _refusal: Optional[Refusal] = field(default=None, repr=False, compare=False)
 
     def headers(self) -> List[Tuple[str, str]]:
-        """RateLimit-Policy, RateLimit and, when refused, Retry-After."""
-        if self.limit is None:
-            return []
-        reset_s, window_s = seconds_up(self.reset_ms), seconds_up(self.window_ms)
-        found = [
-            ("RateLimit-Policy", f'"{self.limit}";q={self.max};w={window_s}'),
-            ("RateLimit", f'"{self.limit}";r={self.remaining};t={reset_s}'),
-        ]
-        if not self.allowed and self.retry_after_ms > 0:
-            found.append(("Retry-After", str(seconds_up(self.retry_after_ms))))
-        return found
+        """The headers for the answer as weir wrote them: RateLimit-Policy, RateLimit and, when refused, Retry-After and those
+        of the rule, unless the setting `headers` of the rules says otherwise."""
+        return list(self._headers)
 
 
 def seconds_up(ms: Optional[int]) -> int:
@@ -77,8 +75,10 @@ class Refusal(NamedTuple):
     body: bytes
 
 
-def plain_refusal(verdict: Verdict) -> Refusal:
-    """The one that weir itself has, for when the rule's own words are not at hand."""
+def refusal_of(verdict: Verdict) -> Refusal:
+    """The one that weir wrote; else plain words, for when nobody could ask weir."""
+    if verdict._refusal is not None:
+        return verdict._refusal
     judged = verdict.rule is not None and not verdict.unavailable
     body = b"Too many requests\n" if judged else b"Could not be judged; try again later\n"
     if verdict.rule is None and verdict.status == 400:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable, List, Opti
 from ._base import Weir
 from ._http import Front, missing, status_line, with_length
 from ._request import Text
-from ._verdict import Refusal, TooFrequent, Verdict, plain_refusal
+from ._verdict import Refusal, TooFrequent, Verdict, refusal_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -44,7 +44,7 @@ class WeirWSGI:
         try:
             return _begun(self.app(environ, _adding(start_response, verdict)))
         except TooFrequent as error:
-            return _refuse(plain_refusal(error.verdict), environ, start_response, sys.exc_info())
+            return _refuse(refusal_of(error.verdict), environ, start_response, sys.exc_info())
 
 
 def _begun(body: Iterable[bytes]) -> Iterable[bytes]:

@@ -30,15 +30,16 @@ data class Verdict(
     val receipt: String? = null,
     /** What [max] and [remaining] count: `requests` unless the limit has another unit; null: no rule applied. */
     val unit: String? = null,
+    /** Refused because the rule has refused this key too often before: see `penalty` of rules. */
+    val penalty: Boolean = false,
+    /** What weir wrote for the client. */
+    private val written: Map<String, String> = emptyMap(),
 ) : Serializable {
-    /** `RateLimit-Policy`, `RateLimit` and `Retry-After`, as far as they apply. */
-    fun headers(): Map<String, String> = buildMap {
-        if (rule != null) {
-            put("RateLimit-Policy", "\"$limit\";q=$max;w=${secondsUp(window)}")
-            put("RateLimit", "\"$limit\";r=$remaining;t=${secondsUp(reset)}")
-        }
-        if (!allowed && retryAfter != null) put("Retry-After", "${secondsUp(retryAfter)}")
-    }
+    /**
+     * The headers for an answer, as weir wrote them: `RateLimit-Policy`, `RateLimit` and, if refused, `Retry-After` and those of
+     * the rule. The setting `headers` of the rules may choose others.
+     */
+    fun headers(): Map<String, String> = written
 }
 
 /** The unit of limits that have no other. */

@@ -27,7 +27,7 @@ internal class Message<T>(val command: ProtocolKeyword, val output: CommandOutpu
 
 internal fun check(question: Question): Message<List<Any?>> {
     val reply = if (question.receipt) "receipt" else "long"
-    val words = mutableListOf("event", bounded(question.event), "key", bounded(question.key), "reply", reply)
+    val words = mutableListOf("event", bounded(question.event), "key", bounded(question.key), "reply", reply, "answer", "always")
     if (question.cost != 1L || question.costs.isNotEmpty()) words += listOf("cost", question.cost.toString())
     for ((unit, amount) in question.costs) words += listOf("cost:$unit", amount.toString())
     return Message(CHECK, Items(), words)
@@ -61,7 +61,10 @@ internal class Misunderstood : RuntimeException("it answers something else than 
 /** The unit follows if it is not requests. */
 internal fun understood(items: List<Any?>): List<Any?> = if (items.size >= ITEMS) items else throw Misunderstood()
 
-/** [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt] and the unit, if it is not requests */
+/**
+ * [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt, unit, penalty, content type,
+ * body] and names and values of headers.
+ */
 internal fun verdict(question: Question, answer: List<Any?>): Verdict {
     val items = understood(answer)
     return Verdict(
@@ -79,6 +82,8 @@ internal fun verdict(question: Question, answer: List<Any?>): Verdict {
         unavailable = items[9] == 1L,
         receipt = items[10] as String?,
         unit = if (items.size > ITEMS) items[ITEMS] as String? else items[1]?.let { REQUESTS },
+        penalty = items.size > ITEMS + 1 && items[ITEMS + 1] == 1L,
+        written = items.drop(ITEMS + 4).chunked(2).associate { (name, value) -> name as String to value as String },
     )
 }
 

@@ -17,12 +17,14 @@ class MvcTest(@Autowired private val mvc: MockMvc) : InApp() {
         mvc.get("/ocr?user=$user").andExpect {
             status { isTooManyRequests() }
             header {
-                string("RateLimit-Policy", "\"hour\";q=3;w=3600")
-                string("RateLimit", matchesRegex("\"hour\";r=0;t=\\d+"))
+                string("RateLimit-Policy", "\"ocr/hour\";q=3;w=3600")
+                string("RateLimit", matchesRegex("\"ocr/hour\";r=0;t=\\d+"))
                 string("Retry-After", matchesRegex("\\d+"))
             }
             content { contentTypeCompatibleWith("application/problem+json") }
             jsonPath("$.status") { value(429) }
+            jsonPath("$.type") { value("https://iana.org/assignments/http-problem-types#quota-exceeded") }
+            jsonPath("$['violated-policies']") { value("ocr/hour") }
             jsonPath("$.detail") { value(matchesRegex("Too many requests; try again in \\d+ s")) }
         }
     }

@@ -19,7 +19,7 @@ class WebFluxTest(@Autowired context: ApplicationContext) {
             val user = InApp.someone()
             client.get().uri("$path?user=$user").exchange().expectStatus().isOk
             client.get().uri("$path?user=$user").exchange().expectStatus().isEqualTo(429)
-                .expectHeader().valueEquals("RateLimit-Policy", "\"day\";q=1;w=86400")
+                .expectHeader().valueEquals("RateLimit-Policy", "\"one/day\";q=1;w=86400")
                 .expectHeader().exists("Retry-After")
                 .expectHeader().contentType("application/problem+json")
         }
