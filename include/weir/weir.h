@@ -564,6 +564,17 @@ WEIR_API void weir_store_status(struct weir *weir, struct weir_store_status *ret
  * more. */
 WEIR_API uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most);
 
+/* What is in flight of one limit. */
+struct weir_in_flight {
+    struct weir_str rule, limit; /* valid during the call */
+    uint64_t holds;              /* that are not over; of a limit with `concurrent` its slots that are taken */
+};
+/* Calls `each` for each limit with `concurrent`, and for each other limit that has holds on this host. Holds that change
+ * meanwhile may be counted twice or not at all. In a table of more than 8 million cells the numbers are an estimate. `each`
+ * must not use the handle. Returns 0, WEIR_E_INVALID (now_us) or WEIR_E_NO_MEMORY. */
+WEIR_API int weir_each_in_flight(struct weir *weir, int64_t now_us,
+                                 void (*each)(const struct weir_in_flight *in_flight, void *data), void *data);
+
 /* Writes the subject of a refusal, as the rule counts it: `ip="203.0.113.7" user="ann"`. Control and format characters are
  * escaped as in JSON. A header value of more than 8 bytes is cut to its first 4, since it may be a password. Returns the
  * length of the whole text, or 0 if no rule refused the request; writes at most cap - 1 bytes of it and a NUL, or nothing

@@ -161,8 +161,7 @@ static void join_until(struct held *h, uint32_t most)
     while (h->count > most) {
         uint32_t best = 0;
         for (uint32_t i = 1; i + 1 < h->count; i++)
-            if (h->holds[i + 1].until_us - h->holds[i].until_us <
-                h->holds[best + 1].until_us - h->holds[best].until_us)
+            if (h->holds[i + 1].until_us - h->holds[i].until_us < h->holds[best + 1].until_us - h->holds[best].until_us)
                 best = i;
         join(h, best);
     }
@@ -199,4 +198,50 @@ bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held 
     join_until(held, most);
     *ret = (struct limit_state){ name, write_content(b, key, held) };
     return true;
+}
+
+/* ---- telling of all ---- */
+
+/* Adds what is held in one block. A block that is replaced meanwhile is read again, a few times. */
+static void tell(struct cells *cells, uint64_t name, int64_t now_us, struct cells_held *ret)
+{
+    enum { TRIES = 4 };
+    uint32_t most;
+    struct block *b = block_at(cells, name, &most);
+    for (int i = 0; i < TRIES; i++) {
+        struct held h;
+        word16 s, owner = load_16(&b->owner);
+        bool named = owner.high != 0 && cell_find(cells, owner.low, &s) && state_tag(s) == CELL_HELD;
+        if (!named || state_payload(s).time != name)
+            return;
+        if (!block_read(cells, owner.low, state_payload(s), &h))
+            continue;
+        ret->tag = h.tag;
+        for (uint32_t k = 0; k < h.count; k++) {
+            bool lasts = h.holds[k].until_us > now_us;
+            ret->holds += lasts;
+            ret->amount += lasts ? h.holds[k].amount : 0;
+        }
+        return;
+    }
+}
+
+static uint64_t scaled(uint64_t n, uint64_t all, uint64_t seen)
+{
+    return (uint64_t)((unsigned __int128)n * all / seen);
+}
+
+void cells_each_hold(struct cells *cells, int64_t now_us, uint64_t most, cells_hold_sink *each, void *data)
+{
+    for (int large = 0; large < 2; large++) {
+        uint64_t all = large ? cells->large.count : cells->small.count, seen = all < most ? all : most;
+        for (uint64_t i = 0; i < seen; i++) {
+            struct cells_held held = { 0 };
+            tell(cells, 1 + (i << 1 | (uint64_t)large), now_us, &held);
+            held.holds = scaled(held.holds, all, seen);
+            held.amount = scaled(held.amount, all, seen);
+            if (held.holds > 0)
+                each(&held, data);
+        }
+    }
 }

@@ -51,6 +51,7 @@ struct bound_rule {
     bool by_path;              /* or by route: it counts for every reading of the path that it matches */
     bool chooses;              /* it has plans or overrides: bound_choose() says which limits count */
     bool overridden;
+    bool slots;                    /* some of its limits, in whatever set, counts what is in flight */
     const struct bound_set *plans; /* as in `rule` */
     const sv *plan_names;          /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
     uint64_t id;                   /* hash of the rule's id */
@@ -84,6 +85,7 @@ struct bound {
     struct cells *cells;
     struct bound_rule *rules; /* as in the ruleset */
     struct bound_limit *limits;
+    size_t limit_count;
     struct bound_set *plans;
     struct override_table overrides;
     uint64_t version; /* of the rules of this engine; rises */

@@ -65,6 +65,7 @@ static const struct field rule_fields[] = {
     { "counters", read_counters },
     { "lease", read_lease },
     { "on_store_failure", read_on_failure },
+    { "hold_max", read_hold_max, offsetof(struct rule, hold_max_percent) },
     { NULL },
 };
 

@@ -109,7 +109,8 @@ static inline bool reject_equal(const struct rule_reject *a, const struct rule_r
 static inline bool counters_equal(const struct rule *a, const struct rule *b)
 {
     return a->counters == b->counters && a->on_failure == b->on_failure && a->lease.on == b->lease.on &&
-           a->lease.slice == b->lease.slice && a->lease.ttl_ms == b->lease.ttl_ms;
+           a->lease.slice == b->lease.slice && a->lease.ttl_ms == b->lease.ttl_ms &&
+           a->hold_max_percent == b->hold_max_percent;
 }
 
 static inline bool rule_equal(const struct rule *a, const struct rule *b)
