@@ -442,9 +442,13 @@ WEIR_API int weir_reserve(struct weir *weir, const struct weir_request *request,
  * cannot be one) or WEIR_E_NO_MEMORY. */
 WEIR_API int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t cost,
                          const struct weir_cost *costs, size_t cost_count, int64_t now_us);
-/* The hold lasts for ttl_ms from now on, in place of what is left. Returns the number of limits that still hold; 0: the hold
+/* The hold lasts for ttl_ms from now on, in place of what is left. With a ttl_ms of 0, slots of limits with `concurrent` last
+ * for the ttl of their limits, and other holds stay as they are. Returns the number of limits that still hold; 0: the hold
  * is over or settled. Errors as those of weir_settle. */
 WEIR_API int weir_renew(struct weir *weir, const struct weir_receipt *receipt, uint32_t ttl_ms, int64_t now_us);
+/* Returns the shortest ttl of the limits with `concurrent` of which the receipt holds a slot, as the rules in force say; 0 if
+ * it holds none. Work that takes longer renews them at half of that. */
+WEIR_API uint32_t weir_slot_ttl_ms(struct weir *weir, const struct weir_receipt *receipt);
 /* Settles with what was held or charged: frees slots of limits with `concurrent`, and everything else stays. */
 WEIR_API int weir_release(struct weir *weir, const struct weir_receipt *receipt, int64_t now_us);
 /* Cancels a hold, or gives back a charge, for example because the work failed: settles with 0. */

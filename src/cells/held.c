@@ -267,7 +267,7 @@ static bool take_out(struct held *h, const struct cells_charged *charged)
             remove_hold(h, i);
             return true;
         }
-    for (uint32_t i = 0; charged->id != 0 && i < h->count; i++) {
+    for (uint32_t i = 0; charged->id != 0 && !charged->alone && i < h->count; i++) {
         struct hold *hold = &h->holds[i];
         if (hold->id != 0 || hold->until_us < charged->until_us || hold->amount < charged->amount)
             continue;
@@ -299,9 +299,7 @@ static struct cells_change judge_amend(struct limit_state state, void *data)
 {
     struct amending *a = data;
     a->done = limit_amend(a->limit, a->window, a->origin, 0, a->to, a->now_us, &state);
-    return (struct cells_change){ .writes = a->done,
-                                  .next = state,
-                                  .outlook = limit_outlook(a->limit, state, a->now_us) };
+    return (struct cells_change){ .writes = a->done, .next = state, .outlook = limit_outlook(a->limit, state, a->now_us) };
 }
 
 /* One that is in no cell any more: the true amount is charged, and nothing is given back. */
@@ -329,6 +327,8 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
             continue;
         end_holds(&h, limit, now_us);
         bool found = take_out(&h, charged);
+        if (!found && charged->alone)
+            return false;
         uint64_t from = found || charged->id == 0 ? charged->amount : 0;
         bool amended = limit_amend(limit, window, charged->origin, from, to, now_us, &h.state);
         if (!found && !amended)

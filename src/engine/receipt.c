@@ -193,13 +193,17 @@ void receipt_make(const struct decision *d, struct weir_receipt *ret)
     ret->store_us = d->remote ? d->remote->call.server_us : 0;
     ret->store_seal = 0;
     struct making m = { ret, d->now_us };
-    for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++) {
-        const struct counter *c = &d->counters[i];
-        if (c->held && c->kind == COUNTER_CELL)
-            add_cell(&m, d, c);
-        else if (c->held && c->kind != COUNTER_STANDIN)
-            add_store(&m, d, c);
-    }
+    /* Slots first: what there is no room for cannot be given back. */
+    for (int slots = 1; slots >= 0; slots--)
+        for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++) {
+            const struct counter *c = &d->counters[i];
+            if (!c->held || (c->limit->limit.algorithm == LIMIT_CONCURRENT) != slots)
+                continue;
+            if (c->kind == COUNTER_CELL)
+                add_cell(&m, d, c);
+            else if (c->kind != COUNTER_STANDIN)
+                add_store(&m, d, c);
+        }
     end(&m, d->bound->cells);
 }
 

@@ -194,13 +194,17 @@ static void rules_change(void **state)
     assert_false(run(weir, "k", NOW, &c));
     assert_int_equal(weir_release(weir, &b, NOW), 1);
     assert_true(run(weir, "k", NOW, &c));
-    /* A rule that is gone and comes back. */
+    /* A rule that is gone and comes back: the slots are where they were, and what ended meanwhile is free. */
+    set_rules(weir, RULE("2 concurrent"));
+    assert_true(run(weir, "k", NOW, &a));
     set_rules(weir, "rules: []");
     assert_int_equal(in_flight(weir, "r", "concurrent", NOW), -1);
-    assert_int_equal(weir_release(weir, &c, NOW), 0);
-    set_rules(weir, RULE("1 concurrent"));
-    assert_int_equal(in_flight(weir, "r", "concurrent", NOW), 1);
+    assert_int_equal(weir_slot_ttl_ms(weir, &c), 0);
     assert_int_equal(weir_release(weir, &c, NOW), 1);
+    assert_int_equal(weir_release(weir, &c, NOW), 0);
+    set_rules(weir, RULE("2 concurrent"));
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW), 1);
+    assert_int_equal(weir_release(weir, &a, NOW), 1);
     assert_int_equal(in_flight(weir, "r", "concurrent", NOW), 0);
     weir_close(weir);
 }
@@ -223,6 +227,74 @@ static void many_slots(void **state)
     for (int i = 0; i < MANY; i++)
         assert_true(run(weir, "k", NOW + S, &receipts[i]));
     assert_int_equal(in_flight(weir, "r", "concurrent", NOW + 62 * S), 0);
+    weir_close(weir);
+}
+
+/* Numbers of receipts are remembered for so many of a subject. */
+static void a_busy_subject(void **state)
+{
+    (void)state;
+    enum { LATER = 17000 };
+    struct weir *weir = open_with((struct weir_options){ .rules_text = RULE("3 concurrent"), .cells_keys = 100000 });
+    struct weir_receipt first, r;
+    assert_true(run(weir, "k", NOW, &first));
+    for (int i = 0; i < LATER; i++) {
+        assert_true(run(weir, "k", NOW, &r));
+        assert_int_equal(weir_release(weir, &r, NOW), 1);
+    }
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW), 1);
+    assert_int_equal(weir_renew(weir, &first, 0, NOW), 1);
+    assert_int_equal(weir_release(weir, &first, NOW), 1);
+    assert_int_equal(weir_release(weir, &first, NOW), 0);
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW), 0);
+    weir_close(weir);
+}
+
+/* A receipt has room for 16 limits; slots come first. */
+static void many_limits(void **state)
+{
+    (void)state;
+    char rules[4000];
+    int n = snprintf(rules, sizeof rules, "rules:\n");
+    for (int i = 0; i < 20; i++)
+        n += snprintf(rules + n, sizeof rules - (size_t)n, "- { id: r%d, by: key, limits: 10 per 1h }\n", i);
+    snprintf(rules + n, sizeof rules - (size_t)n, "- { id: r, by: key, limits: 1 concurrent }\n");
+    struct weir *weir = open_rules(rules);
+    struct weir_receipt a;
+    assert_true(run(weir, "k", NOW, &a));
+    weir_release(weir, &a, NOW);
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW), 0);
+    weir_close(weir);
+}
+
+static void renewed_by_the_rule(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules(RULE("[ { name: long, concurrent: 1, ttl: 1m }, { name: short, concurrent: 1, ttl: 10s }, "
+                        "{ name: rate, max: 9, per: 1h } ]"));
+    struct weir_receipt a, b;
+    struct weir_request check = one("e", "plain"), reserve = one("e", "k");
+    assert_true(run(weir, "k", NOW, &a));
+    assert_int_equal(weir_slot_ttl_ms(weir, &a), 10000);
+    for (int i = 1; i < 20; i++)
+        assert_int_equal(weir_renew(weir, &a, 0, NOW + i * 5 * S), 2);
+    assert_int_equal(in_flight(weir, "r", "short", NOW + 105 * S - 1), 1);
+    assert_int_equal(in_flight(weir, "r", "short", NOW + 105 * S), 0);
+    assert_int_equal(in_flight(weir, "r", "long", NOW + 105 * S), 1);
+    assert_int_equal(weir_renew(weir, &a, 0, NOW + 105 * S), 1);
+    weir_release(weir, &a, NOW + 105 * S);
+    assert_int_equal(in_flight(weir, "r", "long", NOW + 105 * S), 0);
+    /* What is not a slot is not renewed so. */
+    set_rules(weir, RULE("{ name: rate, max: 9, per: 1h }"));
+    reserve.ttl_ms = 1000;
+    assert_true(ask(weir, reserve, NOW, &b, NULL));
+    assert_int_equal(weir_slot_ttl_ms(weir, &b), 0);
+    assert_int_equal(weir_renew(weir, &b, 0, NOW), 0);
+    assert_true(ask(weir, check, NOW, &b, NULL));
+    assert_int_equal(weir_slot_ttl_ms(weir, &b), 0);
+    b.count = UINT32_MAX;
+    assert_int_equal(weir_slot_ttl_ms(weir, &b), 0);
     weir_close(weir);
 }
 
@@ -380,6 +452,9 @@ int main(void)
         cmocka_unit_test(plans_and_overrides),
         cmocka_unit_test(rules_change),
         cmocka_unit_test(many_slots),
+        cmocka_unit_test(a_busy_subject),
+        cmocka_unit_test(many_limits),
+        cmocka_unit_test(renewed_by_the_rule),
         cmocka_unit_test(not_in_a_store),
         cmocka_unit_test(killed_processes),
         cmocka_unit_test(threads),
