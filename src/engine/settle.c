@@ -4,8 +4,8 @@
  * their generation, so a cell that was given to another subject or was reset meanwhile gets nothing, nor does a later
  * window, a rule that was removed, or a bucket that fills at another rate by now.
  *
- * Nothing is settled twice: receipts are numbered, and the table knows which numbers can still be used (receipt_ring.c). The
- * number is used first. A process that dies after that leaves a hold to its time to live, and a charge as it is. */
+ * Nothing is settled twice: receipts are numbered, and the table knows which numbers can still be used (receipt_ring.c).
+ * The number is used first. A process that dies after that leaves a hold to its time to live, and a charge as it is. */
 #include <stdlib.h>
 
 #include "base/err.h"

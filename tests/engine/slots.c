@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "../limit/random.h"
 #include "helpers.h"
 
 /* ---- asking ---- */
@@ -393,6 +394,82 @@ static void threads(void **state)
     weir_close(c.weir);
 }
 
+/* ---- at random ---- */
+
+enum { KEYS = 3, MOST = 4, TTL_S = 10, STEPS = 30000, REMEMBERED = 64 };
+
+/* What is in flight, by what was asked and answered. */
+struct model {
+    struct {
+        struct weir_receipt receipt;
+        unsigned key;
+        int64_t until_us; /* 0: released, or over */
+        bool used;        /* it was released, so that doing so again does nothing */
+    } holds[REMEMBERED];
+    size_t next;
+};
+
+static int64_t taken(const struct model *m, int key, int64_t now_us)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < REMEMBERED; i++)
+        count += m->holds[i].until_us > now_us && (key < 0 || m->holds[i].key == (unsigned)key);
+    return count;
+}
+
+static void step(struct weir *weir, struct model *m, struct random *random, int64_t now_us)
+{
+    size_t i = (size_t)random_in(random, 0, REMEMBERED - 1);
+    bool lasts = m->holds[i].until_us > now_us;
+    int released;
+    switch (random_in(random, 0, 5)) {
+    case 0:
+        released = weir_release(weir, &m->holds[i].receipt, now_us);
+        assert_true(lasts ? released == 1 : !m->holds[i].used || released == 0);
+        m->holds[i].until_us = 0;
+        m->holds[i].used = true;
+        break;
+    case 1:
+        assert_int_equal(weir_renew(weir, &m->holds[i].receipt, 0, now_us), lasts);
+        m->holds[i].until_us = lasts ? now_us + TTL_S * S : 0;
+        break;
+    case 2:
+        assert_int_equal(in_flight(weir, "r", "concurrent", now_us), taken(m, -1, now_us));
+        break;
+    default:
+        i = m->next % REMEMBERED;
+        if (m->holds[i].until_us > now_us)
+            break;
+        unsigned number = (unsigned)random_in(random, 0, KEYS - 1);
+        char key[2] = { (char)('a' + number), 0 };
+        struct weir_receipt receipt = { .count = 0 };
+        bool passes = taken(m, (int)number, now_us) < MOST;
+        assert_int_equal(run(weir, key, now_us, &receipt), passes);
+        if (passes) {
+            m->holds[i].receipt = receipt;
+            m->holds[i].key = number;
+            m->holds[i].used = false;
+            m->holds[i].until_us = now_us + TTL_S * S;
+            m->next++;
+        }
+    }
+}
+
+static void as_the_model_says(void **state)
+{
+    (void)state;
+    struct random random = { random_seed() };
+    struct model *m = calloc(1, sizeof *m);
+    struct weir *weir = open_rules(RULE("{ concurrent: 4, ttl: 10s }"));
+    int64_t now_us = NOW;
+    for (int i = 0; i < STEPS; i++) {
+        now_us += random_in(&random, 0, 8) == 0 ? random_in(&random, 0, 4 * S) : 0;
+        step(weir, m, &random, now_us);
+    }
+    weir_close(weir);
+    free(m);
+}
+
 /* ---- hold_max ---- */
 
 static void a_hold_takes_a_part_only(void **state)
@@ -458,6 +535,7 @@ int main(void)
         cmocka_unit_test(not_in_a_store),
         cmocka_unit_test(killed_processes),
         cmocka_unit_test(threads),
+        cmocka_unit_test(as_the_model_says),
         cmocka_unit_test(a_hold_takes_a_part_only),
         cmocka_unit_test(gauges_want_a_time),
     };
