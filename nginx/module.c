@@ -43,6 +43,12 @@ static ngx_int_t begin_worker(ngx_cycle_t *cycle)
     return NGX_OK;
 }
 
+static void end_worker(ngx_cycle_t *cycle)
+{
+    (void)cycle;
+    release_all();
+}
+
 static ngx_http_module_t context = {
     .preconfiguration = variables_add,
     .postconfiguration = add_handlers,
@@ -53,5 +59,10 @@ static ngx_http_module_t context = {
 };
 
 ngx_module_t ngx_http_weir_module = {
-    NGX_MODULE_V1, .ctx = &context, .commands = conf_commands, .type = NGX_HTTP_MODULE, .init_process = begin_worker,
+    NGX_MODULE_V1,
+    .ctx = &context,
+    .commands = conf_commands,
+    .type = NGX_HTTP_MODULE,
+    .init_process = begin_worker,
+    .exit_process = end_worker,
 };

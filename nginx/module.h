@@ -196,6 +196,10 @@ struct request_state *request_state_make(ngx_http_request_t *r);
 
 ngx_int_t decide_preaccess(ngx_http_request_t *r);
 ngx_int_t decide_after_auth(ngx_http_request_t *r);
+/* Keeps what the receipt holds until the request is over. Returns NGX_ERROR if out of memory. */
+ngx_int_t hold_for_request(ngx_http_request_t *r, struct zone *zone, const struct weir_receipt *receipt);
+/* Frees the slots of all requests of a worker that ends without them. */
+void release_all(void);
 /* Charges what is known only after the response. */
 ngx_int_t charge_later(ngx_http_request_t *r);
 

@@ -373,6 +373,7 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
     struct weir_verdict verdict;
     struct weir_shadows shadows;
     struct weir_usage usage;
+    struct weir_receipt receipt;
     struct zone *zone = directive->zone;
     struct request_state *state = request_state_make(r);
     if (!state)
@@ -390,10 +391,11 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
     if (made == NGX_ERROR)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
 
-    shadows.count = 0;
-    usage.count = 0;
+    shadows.count = usage.count = receipt.count = 0;
     request.shadows = &shadows;
     request.usage = &usage;
+    request.receipt = &receipt;
+    request.if_held = true;
     request.each_rule = count_rule;
     request.context = &(struct rule_count){ zone->stats, location->dry_run };
     request.brief = location->headers < HEADERS_ALWAYS && !zone->main->remaining;
@@ -402,6 +404,8 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
     if (made == NGX_OK && weir_check_soon(zone->weir, &request, now, until_us(state, now), &verdict) == 1)
         return wait_for_slice(r, state, zone);
     state->waits = false;
+    if (receipt.count > 0 && hold_for_request(r, zone, &receipt) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     enum outcome outcome = verdict.allowed ? OUTCOME_ALLOWED : location->dry_run ? OUTCOME_WOULD_REFUSE : OUTCOME_REFUSED;
     stats_count(zone->stats, &verdict, &shadows, outcome);
     remember(r, state, &verdict, &shadows, outcome);

@@ -20,6 +20,13 @@ static void add_quoted(FILE *out, const char *text)
     fputc('"', out);
 }
 
+static void add_quoted_str(FILE *out, struct weir_str text)
+{
+    char copy[256];
+    snprintf(copy, sizeof copy, "%.*s", (int)text.len, text.ptr);
+    add_quoted(out, copy);
+}
+
 static void add_text_or_null(FILE *out, const char *text)
 {
     if (text)
@@ -91,6 +98,23 @@ static unsigned long long number(uint64_t n)
     return n;
 }
 
+struct hold_sink {
+    FILE *out;
+    const struct facts *facts;
+    bool any;
+};
+
+static void add_hold_json(const struct weir_in_flight *in_flight, void *data)
+{
+    struct hold_sink *sink = data;
+    fprintf(sink->out, "%s  {\"rule\": ", sink->any ? ",\n" : "\n");
+    add_quoted_str(sink->out, in_flight->rule);
+    fprintf(sink->out, ", \"limit\": ");
+    add_quoted_str(sink->out, in_flight->limit);
+    fprintf(sink->out, ", \"holds\": %llu}", number(in_flight->holds));
+    sink->any = true;
+}
+
 static void add_rules_json(FILE *out, const struct stats *stats)
 {
     const struct stats_rule *rule;
@@ -128,6 +152,9 @@ static void write_json(FILE *out, const struct facts *f)
             "\"waited\": %llu},\n",
             number(f->totals[OUTCOME_ALLOWED]), number(f->totals[OUTCOME_REFUSED]), number(f->totals[OUTCOME_WOULD_REFUSE]),
             number(load(&f->zone->stats->no_rule)), number(load(&f->zone->stats->waited)));
+    fprintf(out, "\"holds\": [");
+    weir_each_in_flight(f->zone->weir, weir_now_us(), add_hold_json, &(struct hold_sink){ .out = out });
+    fprintf(out, "],\n");
     add_rules_json(out, f->zone->stats);
 }
 
@@ -222,6 +249,27 @@ static void add_penalties(FILE *out, const struct facts *f)
         add_by_rule(out, f, "weir_penalty_refusals_total", rule->id, load(&rule->penalised));
 }
 
+static void add_hold(const struct weir_in_flight *in_flight, void *data)
+{
+    const struct hold_sink *sink = data;
+    fprintf(sink->out, "weir_holds{zone=");
+    add_quoted(sink->out, sink->facts->name);
+    fprintf(sink->out, ",rule=");
+    add_quoted_str(sink->out, in_flight->rule);
+    fprintf(sink->out, ",limit=");
+    add_quoted_str(sink->out, in_flight->limit);
+    fprintf(sink->out, "} %llu\n", number(in_flight->holds));
+}
+
+static void add_holds(FILE *out, const struct facts *f)
+{
+    fprintf(
+        out,
+        "# HELP weir_holds Holds that are not over, by rule and limit; of a limit with concurrent: requests in flight.\n"
+        "# TYPE weir_holds gauge\n");
+    weir_each_in_flight(f->zone->weir, weir_now_us(), add_hold, &(struct hold_sink){ .out = out, .facts = f });
+}
+
 static void write_prometheus(FILE *out, const struct facts *f)
 {
     fprintf(out,
@@ -236,6 +284,7 @@ static void write_prometheus(FILE *out, const struct facts *f)
     add_all_applied(out, f);
     add_overdrawn(out, f);
     add_penalties(out, f);
+    add_holds(out, f);
     metric(out, f, "weir_waits_total", "Decisions that waited for a slice of a leased rule.",
            load(&f->zone->stats->waited));
     metric(out, f, "weir_rules", "Rules in force.", f->status.rules);

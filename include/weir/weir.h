@@ -474,9 +474,13 @@ WEIR_API int weir_reserve(struct weir *weir, const struct weir_request *request,
  * cannot be one) or WEIR_E_NO_MEMORY. */
 WEIR_API int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t cost,
                          const struct weir_cost *costs, size_t cost_count, int64_t now_us);
-/* The hold lasts for ttl_ms from now on, in place of what is left. Returns the number of limits that still hold; 0: the hold
+/* The hold lasts for ttl_ms from now on, in place of what is left. With a ttl_ms of 0, slots of limits with `concurrent` last
+ * for the ttl of their limits, and other holds stay as they are. Returns the number of limits that still hold; 0: the hold
  * is over or settled. Errors as those of weir_settle. */
 WEIR_API int weir_renew(struct weir *weir, const struct weir_receipt *receipt, uint32_t ttl_ms, int64_t now_us);
+/* Returns the shortest ttl of the limits with `concurrent` of which the receipt holds a slot, as the rules in force say; 0 if
+ * it holds none. Work that takes longer renews them at half of that. */
+WEIR_API uint32_t weir_slot_ttl_ms(struct weir *weir, const struct weir_receipt *receipt);
 /* Settles with what was held or charged: frees slots of limits with `concurrent`, and everything else stays. */
 WEIR_API int weir_release(struct weir *weir, const struct weir_receipt *receipt, int64_t now_us);
 /* Cancels a hold, or gives back a charge, for example because the work failed: settles with 0. */
@@ -605,6 +609,17 @@ WEIR_API void weir_store_status(struct weir *weir, struct weir_store_status *ret
 /* Returns the number of cells in use at now_us, estimated from a sample of about `most` cells; exact if the table has no
  * more. */
 WEIR_API uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most);
+
+/* What is in flight of one limit. */
+struct weir_in_flight {
+    struct weir_str rule, limit; /* valid during the call */
+    uint64_t holds;              /* that are not over; of a limit with `concurrent` its slots that are taken */
+};
+/* Calls `each` for each limit with `concurrent`, and for each other limit that has holds on this host. Holds that change
+ * meanwhile may be counted twice or not at all. In a table of more than 8 million cells the numbers are an estimate. `each`
+ * must not use the handle. Returns 0, WEIR_E_INVALID (now_us) or WEIR_E_NO_MEMORY. */
+WEIR_API int weir_each_in_flight(struct weir *weir, int64_t now_us,
+                                 void (*each)(const struct weir_in_flight *in_flight, void *data), void *data);
 
 /* Writes the subject of a refusal, as the rule counts it: `ip="203.0.113.7" user="ann"`. Control and format characters are
  * escaped as in JSON. A header value of more than 8 bytes is cut to its first 4, since it may be a password. Returns the

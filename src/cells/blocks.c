@@ -41,8 +41,10 @@ size_t blocks_bytes(uint64_t bucket_count)
 
 void blocks_place(struct cells *cells, char *base)
 {
-    cells->small = (struct block_room){ base, small_count(cells->bucket_count) };
-    cells->large = (struct block_room){ base + cells->small.count * SMALL_BYTES, large_count(cells->bucket_count) };
+    struct cells_header *header = cells->header;
+    char *large = base + small_count(cells->bucket_count) * SMALL_BYTES;
+    cells->small = (struct block_room){ base, small_count(cells->bucket_count), header->small_parts };
+    cells->large = (struct block_room){ large, large_count(cells->bucket_count), header->large_parts };
 }
 
 /* ---- names ---- */
@@ -92,6 +94,31 @@ bool block_read(struct cells *cells, uint64_t key, struct limit_state name, stru
     return sum == name.data;
 }
 
+/* ---- parts ---- */
+
+/* A large table has many blocks, most of which nobody has ever touched. Parts of them are marked when a block there is
+ * claimed, so that cells_each_hold need not read the others. It clears a mark where it finds nothing, and looks again: a
+ * claim writes the owner before it looks at the mark, so one of the two sees the other. */
+enum { PARTS = BLOCK_PART_WORDS * 64 };
+
+static uint64_t part_begin(const struct block_room *room, uint64_t part)
+{
+    return (part * room->count + PARTS - 1) / PARTS;
+}
+
+static bool is_marked(const struct block_room *room, uint64_t part)
+{
+    return load_8(&room->parts[part / 64]) >> part % 64 & 1;
+}
+
+static void mark(const struct block_room *room, uint64_t part, bool used)
+{
+    uint64_t *word = &room->parts[part / 64], bit = UINT64_C(1) << part % 64, was;
+    do
+        was = load_8(word);
+    while (!(was & bit) == used && !cas_8(word, was, was ^ bit));
+}
+
 /* ---- claiming ---- */
 
 static bool is_named(struct cells *cells, uint64_t key, uint64_t name)
@@ -125,8 +152,10 @@ static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now
         uint64_t number_of_claim = (owner.high + 2) & CLAIM_MASK;
         word16 mine = { key, (uint64_t)now_us << MARK_BITS | number_of_claim | CLAIMED };
         bool free = !(owner.high & CLAIMED);
-        if ((free || (i >= PROBES && is_left(cells, owner, name, now_us))) && cas_16(&b->owner, owner, mine))
+        if ((free || (i >= PROBES && is_left(cells, owner, name, now_us))) && cas_16(&b->owner, owner, mine)) {
+            mark(room, ((name - 1) >> 1) * PARTS / room->count, true);
             return name;
+        }
     }
     return 0;
 }
@@ -162,8 +191,7 @@ static void join_until(struct held *h, uint32_t most)
     while (h->count > most) {
         uint32_t best = 0;
         for (uint32_t i = 1; i + 1 < h->count; i++)
-            if (h->holds[i + 1].until_us - h->holds[i].until_us <
-                h->holds[best + 1].until_us - h->holds[best].until_us)
+            if (h->holds[i + 1].until_us - h->holds[i].until_us < h->holds[best + 1].until_us - h->holds[best].until_us)
                 best = i;
         join(h, best);
     }
@@ -202,4 +230,99 @@ bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held 
     join_until(held, most);
     *ret = (struct limit_state){ name, write_content(b, key, held) };
     return true;
+}
+
+/* ---- telling of all ---- */
+
+/* Adds what is held in one block. A block that is replaced meanwhile is read again, a few times. Returns false if it is
+ * free.
+ */
+static bool tell(struct cells *cells, uint64_t name, int64_t now_us, struct cells_held *ret)
+{
+    enum { TRIES = 4 };
+    uint32_t most;
+    struct block *b = block_at(cells, name, &most);
+    for (int i = 0; i < TRIES; i++) {
+        struct held h;
+        word16 s, owner = load_16(&b->owner);
+        if (!(owner.high & CLAIMED))
+            return false;
+        bool named = cell_find(cells, owner.low, &s) && state_tag(s) == CELL_HELD;
+        if (!named || state_payload(s).time != name)
+            return true;
+        if (!block_read(cells, owner.low, state_payload(s), &h))
+            continue;
+        ret->tag = h.tag;
+        for (uint32_t k = 0; k < h.count; k++) {
+            bool lasts = h.holds[k].until_us > now_us;
+            ret->holds += lasts;
+            ret->amount += lasts ? h.holds[k].amount : 0;
+        }
+        return true;
+    }
+    return true;
+}
+
+/* A walk through the blocks of one kind. */
+struct walk {
+    struct cells *cells;
+    const struct block_room *room;
+    bool large;
+    int64_t now_us;
+    uint64_t all, most; /* blocks of parts that are marked, and how many of them to look at */
+    cells_hold_sink *each;
+    void *data;
+};
+
+static uint64_t scaled(const struct walk *w, uint64_t n)
+{
+    return w->most < w->all ? (uint64_t)((unsigned __int128)n * w->all / w->most) : n;
+}
+
+/* Returns whether some block of the part is in use. */
+static bool walk_part(const struct walk *w, uint64_t part, uint64_t most)
+{
+    bool used = false;
+    uint64_t begin = part_begin(w->room, part), end = part_begin(w->room, part + 1);
+    for (uint64_t i = begin; i < end && i - begin < most; i++) {
+        struct cells_held held = { 0 };
+        used = tell(w->cells, 1 + (i << 1 | w->large), w->now_us, &held) || used;
+        held.holds = scaled(w, held.holds);
+        held.amount = scaled(w, held.amount);
+        if (held.holds > 0)
+            w->each(&held, w->data);
+    }
+    return used;
+}
+
+static void walk_all(struct walk *w)
+{
+    if (w->room->count == 0)
+        return;
+    for (uint64_t part = 0; part < PARTS; part++)
+        w->all += is_marked(w->room, part) ? part_begin(w->room, part + 1) - part_begin(w->room, part) : 0;
+    uint64_t left = w->most;
+    for (uint64_t part = 0; part < PARTS && left > 0; part++) {
+        uint64_t count = part_begin(w->room, part + 1) - part_begin(w->room, part);
+        if (!is_marked(w->room, part))
+            continue;
+        if (!walk_part(w, part, left) && count <= left) {
+            mark(w->room, part, false);
+            if (walk_part(w, part, left))
+                mark(w->room, part, true);
+        }
+        left -= count < left ? count : left;
+    }
+}
+
+void cells_each_hold(struct cells *cells, int64_t now_us, uint64_t most, cells_hold_sink *each, void *data)
+{
+    struct walk small = {
+        .cells = cells, .room = &cells->small, .now_us = now_us, .most = most, .each = each, .data = data
+    };
+    struct walk large = small;
+    large.room = &cells->large;
+    large.large = true;
+    walk_all(&small);
+    walk_all(&large);
 }

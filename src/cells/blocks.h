@@ -33,7 +33,7 @@ struct hold {
 /* A cell's state and holds, by the time when they end. */
 struct held {
     struct limit_state state;
-    uint64_t tag; /* the caller's: whom cells_each_hold tells of it */
+    uint64_t tag; /* the caller's, for cells_each_hold */
     int64_t ended_us; /* holds that were to end by then have been given back */
     uint32_t count;
     struct hold holds[BLOCK_LARGE_HOLDS + 1];

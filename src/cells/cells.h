@@ -83,7 +83,7 @@ bool cells_refund(struct cells *cells, const struct limit *limit, const struct c
 struct cells_terms {
     uint32_t id; /* not 0: tells the holds of a cell apart */
     uint32_t ttl_ms;
-    uint64_t tag; /* for cells_each_hold */
+    uint64_t tag; /* for cells_each_hold: the same in all holds of a cell */
     bool kept;    /* ret: there was no room for a hold. It was charged and stays, or was refused if it was a slot. */
 };
 /* As cells_take. */
@@ -97,17 +97,29 @@ struct cells_charged {
     int64_t until_us; /* of a hold */
     uint32_t id;      /* of a hold; 0: it is a charge that stays */
     uint32_t gen;     /* cells_generation */
+    bool alone;       /* only if the hold is there by its id, neither joined with others nor over */
 };
 /* Tells a key's cell from later ones: one that was dropped or reset has none of its charges. */
 uint32_t cells_generation(const struct cells_taken *taken);
-/* The charge was `to` in truth: the rest is given back, or what lacks is charged, whether or not there is room. A hold ends.
- * One that is over has been given back, so all of `to` is charged. Nothing is done for a window that is over. Nothing is
- * given back to a cell that was dropped or reset. Returns whether anything has changed. */
+/* The charge was `to` in truth: the rest is given back, or what lacks is charged, whether or not there is room. A hold
+ * ends. One that is over has been given back, so all of `to` is charged. Nothing is done for a window that is over. Nothing
+ * is given back to a cell that was dropped or reset. Returns whether anything has changed. */
 bool cells_settle(struct cells *cells, const struct limit *limit, const struct window *window,
                   const struct cells_charged *charged, uint64_t to, int64_t now_us);
 /* The hold lasts for ttl_ms from now on. False: it is over. */
 bool cells_renew(struct cells *cells, const struct limit *limit, const struct cells_charged *charged, uint32_t ttl_ms,
                  int64_t now_us);
+
+/* What is held of one cell. */
+struct cells_held {
+    uint64_t tag;    /* as in cells_terms */
+    uint64_t holds;  /* that are not over; those that a full block has joined are one */
+    uint64_t amount; /* of all of them */
+};
+typedef void cells_hold_sink(const struct cells_held *held, void *data);
+/* Tells of each cell with holds. Looks at `most` blocks of a kind; if a table has more, each stands for several. What
+ * changes meanwhile may be told of twice or not at all. */
+void cells_each_hold(struct cells *cells, int64_t now_us, uint64_t most, cells_hold_sink *each, void *data);
 
 /* The change of a state that does not belong to a limit. */
 struct cells_change {

@@ -296,7 +296,7 @@ bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const
  * these, whatever the caller's clock says. Returns whether it was there; *origin is what it belongs to by now. */
 static bool take_out(struct held *h, const struct cells_charged *charged, uint64_t *origin)
 {
-    bool may_be_joined = charged->until_us > h->ended_us;
+    bool may_be_joined = charged->until_us > h->ended_us && !charged->alone;
     *origin = charged->origin;
     for (uint32_t i = 0; charged->id != 0 && i < h->count; i++)
         if (h->holds[i].id == charged->id) {
@@ -337,9 +337,7 @@ static struct cells_change judge_amend(struct limit_state state, void *data)
 {
     struct amending *a = data;
     a->done = limit_amend(a->limit, a->window, a->origin, 0, a->to, a->now_us, &state);
-    return (struct cells_change){ .writes = a->done,
-                                  .next = state,
-                                  .outlook = limit_outlook(a->limit, state, a->now_us) };
+    return (struct cells_change){ .writes = a->done, .next = state, .outlook = limit_outlook(a->limit, state, a->now_us) };
 }
 
 /* One that is in no cell any more: the true amount is charged, and nothing is given back. */
@@ -368,6 +366,8 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
         end_holds(&h, limit, now_us);
         uint64_t origin;
         bool found = take_out(&h, charged, &origin);
+        if (!found && charged->alone)
+            return false;
         uint64_t from = found || charged->id == 0 ? charged->amount : 0;
         bool amended = from != to && limit_amend(limit, window, origin, from, to, now_us, &h.state);
         if (!found && !amended)

@@ -19,6 +19,7 @@ enum {
     TAG_BITS = 2,
     MARK_BITS = GEN_BITS + TAG_BITS,
     BOOK_LOW_BITS = GEN_BITS + 8,
+    BLOCK_PART_WORDS = 12,
 };
 
 #define GEN_MASK ((UINT64_C(1) << GEN_BITS) - 1)
@@ -54,6 +55,9 @@ struct cells_header {
     uint64_t drops_at_limit;
     /* Hardly ever changes, and is read with each slice; 0 in a file of a version without it. */
     _Alignas(128) word16 origin;
+    /* A bit for each part of the small blocks, and of the large ones: some block of it may be in use. See blocks.c. */
+    _Alignas(64) uint64_t small_parts[BLOCK_PART_WORDS];
+    uint64_t large_parts[BLOCK_PART_WORDS];
 };
 
 _Static_assert(sizeof(struct cells_header) <= CELLS_HEADER_BYTES, "the header fits its page");
@@ -62,6 +66,7 @@ _Static_assert(sizeof(struct cells_header) <= CELLS_HEADER_BYTES, "the header fi
 struct block_room {
     char *base;
     uint64_t count;
+    uint64_t *parts; /* in the header */
 };
 
 struct cells {

@@ -268,6 +268,11 @@ static void print_warnings(const struct output *p)
     if (t->subjects_left_out)
         buf_printf(p->out, "\n%s refusals of subjects after the first 1,048,576 are not in these lists.\n",
                    count_text(t->subjects_left_out, count));
+    if (t->in_flight)
+        buf_printf(p->out,
+                   "\n%sLimits with `concurrent` were not simulated: the input does not say when requests end. They apply "
+                   "to %s %s.%s\n",
+                   yellow, count_text(t->in_flight, count), t->in_flight == 1 ? "request" : "requests", plain);
     if (p->result->status.drops)
         buf_printf(p->out,
                    "\n%sThe table was too small: %s subjects were forgotten before their time, and more passed than would\n"

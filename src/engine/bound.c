@@ -111,6 +111,8 @@ static struct bound_set bind_set(struct binder *b, struct bound_rule *rule, cons
     struct bound_set set = { b->next, (uint32_t)count, rule->counter };
     for (size_t i = 0; i < count; i++)
         bind_limit(b, rule, &specs[i], i == 0);
+    for (size_t i = 0; i < count; i++)
+        rule->slots = rule->slots || specs[i].algorithm == LIMIT_CONCURRENT;
     rule->limit_most = count > rule->limit_most ? (uint32_t)count : rule->limit_most;
     return set;
 }
@@ -370,9 +372,9 @@ static bool bind_overrides(struct binder *b, struct bound_rule **of)
 
 /* ---- limits by id ---- */
 
-static bool index_limits(struct bound *bound, size_t count)
+static bool index_limits(struct bound *bound)
 {
-    size_t size = 4;
+    size_t size = 4, count = bound->limit_count;
     while (size < 2 * count)
         size *= 2;
     bound->by_id = calloc(size, sizeof *bound->by_id);
@@ -416,7 +418,8 @@ static bool bind_all(struct bound *bound, struct bound_sharing sharing)
     bind_rules(&b);
     if (rules->override_count > 0 && !bind_overrides(&b, of))
         return false;
-    return !b.no_memory && index_limits(bound, (size_t)(b.next - bound->limits));
+    bound->limit_count = (size_t)(b.next - bound->limits);
+    return !b.no_memory && index_limits(bound);
 }
 
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,

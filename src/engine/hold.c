@@ -53,7 +53,7 @@ uint32_t hold_ttl_ms(const struct decision *d, const struct counter *c)
 
 enum counter_outcome hold_take(const struct decision *d, struct counter *c)
 {
-    struct cells_terms terms = { .id = d->hold_id, .ttl_ms = hold_ttl_ms(d, c), .tag = c->rule->id };
+    struct cells_terms terms = { .id = d->hold_id, .ttl_ms = hold_ttl_ms(d, c), .tag = c->limit->id };
     bool fits = cells_hold(d->bound->cells, &c->ask, &terms, &c->taken);
     c->on_hold = fits && !terms.kept;
     return cell_taken(c, fits);

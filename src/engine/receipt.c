@@ -110,7 +110,8 @@ static void end(const struct making *m, struct cells *cells)
 {
     struct weir_receipt *r = m->receipt;
     int64_t last_us = r->until_us > r->at_us ? r->until_us : r->at_us;
-    int64_t most_us = last_us + RECEIPT_LIFE_US + RECEIPT_AHEAD_US, until_us = m->until_us < most_us ? m->until_us : most_us;
+    int64_t most_us = last_us + RECEIPT_LIFE_US + RECEIPT_AHEAD_US,
+            until_us = m->until_us < most_us ? m->until_us : most_us;
     if (r->count > 0)
         r->number = ring_draw_number(cells, receipt_ring(r, cells), r->at_us,
                                      until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1);
@@ -198,13 +199,17 @@ void receipt_make(const struct decision *d, struct weir_receipt *ret)
     ret->store_us = d->remote ? d->remote->call.server_us : 0;
     ret->store_seal = 0;
     struct making m = { ret, d->now_us };
-    for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++) {
-        const struct counter *c = &d->counters[i];
-        if (c->held && c->kind == COUNTER_CELL)
-            add_cell(&m, d, c);
-        else if (c->held && c->kind != COUNTER_STANDIN)
-            add_store(&m, d, c);
-    }
+    /* Slots first: what there is no room for cannot be given back. */
+    for (int slots = 1; slots >= 0; slots--)
+        for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++) {
+            const struct counter *c = &d->counters[i];
+            if (!c->held || (c->limit->limit.algorithm == LIMIT_CONCURRENT) != slots)
+                continue;
+            if (c->kind == COUNTER_CELL)
+                add_cell(&m, d, c);
+            else if (c->kind != COUNTER_STANDIN)
+                add_store(&m, d, c);
+        }
     end(&m, d->bound->cells);
 }
 
@@ -241,8 +246,8 @@ static char *put_charged(char *to, const struct weir_charged *c)
 size_t weir_receipt_text(const struct weir_receipt *r, char *buf, size_t cap)
 {
     char text[WEIR_RECEIPT_TEXT_MAX], *to = text;
-    const uint64_t words[] = { r->number,         (uint64_t)r->at_us, (uint64_t)r->until_us, (uint64_t)r->store_us,
-                               r->seal, r->store_seal };
+    const uint64_t words[] = { r->number, (uint64_t)r->at_us, (uint64_t)r->until_us, (uint64_t)r->store_us,
+                               r->seal,   r->store_seal };
     uint32_t count = r->count < WEIR_RECEIPT_LIMITS ? r->count : WEIR_RECEIPT_LIMITS;
     uint32_t keys_len = r->keys_len < sizeof r->keys ? r->keys_len : sizeof r->keys;
     to = put_hex(to, TEXT_VERSION, 1);

@@ -4,8 +4,8 @@
  * their generation, so a cell that was given to another subject or was reset meanwhile gets nothing, nor does a later
  * window, a rule that was removed, or a bucket that fills at another rate by now.
  *
- * Nothing is settled twice: receipts are numbered, and the table knows which numbers can still be used (receipt_ring.c). The
- * number is used first. A process that dies after that leaves a hold to its time to live, and a charge as it is. */
+ * Nothing is settled twice: receipts are numbered, and the table knows which numbers can still be used (receipt_ring.c).
+ * The number is used first. A process that dies after that leaves a hold to its time to live, and a charge as it is. */
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -44,6 +44,17 @@ static uint64_t true_amount(const struct amounts *a, const struct weir_charged *
 
 /* ---- cells ---- */
 
+/* A slot is freed whatever became of its rule. This has what that needs of a limit. */
+static const struct bound_limit lost_slot = {
+    .limit = { .algorithm = LIMIT_CONCURRENT, .max = LIMIT_MAX_MAX, .capacity = LIMIT_MAX_MAX, .per_us = US_PER_S }
+};
+
+static bool is_slot(const struct weir_charged *charged)
+{
+    struct receipt_how how = receipt_how(charged);
+    return how.kind == RECEIPT_CELL && how.on_hold && how.algorithm == LIMIT_CONCURRENT;
+}
+
 /* Returns the limit of a charge as the rules in force have it, or NULL. */
 static const struct bound_limit *limit_of(const struct settling *s, const struct weir_charged *charged)
 {
@@ -52,7 +63,7 @@ static const struct bound_limit *limit_of(const struct settling *s, const struct
     while ((limit = bound_next_limit(s->bound, charged->limit, &slot)) != NULL)
         if (receipt_rate(&limit->limit) == charged->rate)
             return limit;
-    return NULL;
+    return is_slot(charged) ? &lost_slot : NULL;
 }
 
 static struct cells_charged in_cell(const struct settling *s, const struct weir_charged *charged)
@@ -77,6 +88,17 @@ static const struct bound_limit *usable_cell(const struct settling *s, const str
 {
     const struct bound_limit *limit = limit_of(s, charged);
     return limit && !is_over(&limit->limit, charged, s->now_us) ? limit : NULL;
+}
+
+/* Returns how long a slot lasts by the rules in force, 0 if it is not one. Plans may differ: the shortest. */
+static uint32_t slot_ttl_ms(const struct settling *s, const struct weir_charged *charged)
+{
+    const struct bound_limit *limit;
+    int64_t ttl_us = 0;
+    size_t slot = 0;
+    while (is_slot(charged) && (limit = bound_next_limit(s->bound, charged->limit, &slot)) != NULL)
+        ttl_us = ttl_us == 0 || limit->limit.per_us < ttl_us ? limit->limit.per_us : ttl_us;
+    return (uint32_t)(ttl_us / US_PER_MS);
 }
 
 static bool settle_cell(const struct settling *s, uint32_t i)
@@ -182,11 +204,28 @@ static bool use_number(const struct settling *s)
     return ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
 }
 
+/* A number that the table does not remember, since too many came after it, cannot be told from one that was used. The hold
+ * itself says whether its slot is still taken: so no slot is lost behind a busy subject. */
+static int free_slots(const struct settling *s)
+{
+    int freed = 0;
+    for (uint32_t i = 0; i < s->receipt->count; i++) {
+        const struct weir_charged *charged = &s->receipt->charged[i];
+        struct cells_charged in = in_cell(s, charged);
+        in.alone = true;
+        freed += s->limits[i] && is_slot(charged) &&
+                 cells_settle(s->bound->cells, &s->limits[i]->limit, NULL, &in, 0, s->now_us);
+    }
+    return freed;
+}
+
 static int settle_all(struct settling *s)
 {
     int settled = 0;
-    if (!find_limits(s) || !use_number(s))
+    if (!find_limits(s))
         return 0;
+    if (!use_number(s))
+        return free_slots(s);
     for (uint32_t i = 0; i < s->receipt->count; i++)
         settled += settle_cell(s, i);
     return settled + (s->store ? settle_store(s) : 0);
@@ -256,13 +295,31 @@ int weir_reserve(struct weir *weir, const struct weir_request *request, int64_t 
     return WEIR_E_INVALID;
 }
 
-static int renew_all(struct settling *s, uint32_t ttl_ms)
+uint32_t weir_slot_ttl_ms(struct weir *weir, const struct weir_receipt *receipt)
+{
+    struct settling s = { .weir = weir, .receipt = receipt };
+    uint32_t shortest = 0;
+    s.bound = receipt->count <= WEIR_RECEIPT_LIMITS ? hazard_acquire((void *const *)&weir->current) : NULL;
+    for (uint32_t i = 0; s.bound && i < receipt->count; i++) {
+        uint32_t ttl_ms = slot_ttl_ms(&s, &receipt->charged[i]);
+        shortest = ttl_ms > 0 && (shortest == 0 || ttl_ms < shortest) ? ttl_ms : shortest;
+    }
+    if (s.bound)
+        hazard_release();
+    return shortest;
+}
+
+/* Without a ttl_ms: slots, for as long as their limits say. */
+static int renew_all(struct settling *s, uint32_t asked_ms)
 {
     int renewed = 0;
     find_limits(s);
     for (uint32_t i = 0; i < s->receipt->count; i++) {
-        struct cells_charged in = in_cell(s, &s->receipt->charged[i]);
-        renewed += s->limits[i] && in.id != 0 && cells_renew(s->bound->cells, &s->limits[i]->limit, &in, ttl_ms, s->now_us);
+        const struct weir_charged *charged = &s->receipt->charged[i];
+        struct cells_charged in = in_cell(s, charged);
+        uint32_t ttl_ms = asked_ms > 0 ? asked_ms : slot_ttl_ms(s, charged);
+        renewed += s->limits[i] && in.id != 0 && ttl_ms > 0 &&
+                   cells_renew(s->bound->cells, &s->limits[i]->limit, &in, ttl_ms, s->now_us);
     }
     return renewed;
 }
@@ -270,7 +327,7 @@ static int renew_all(struct settling *s, uint32_t ttl_ms)
 int weir_renew(struct weir *weir, const struct weir_receipt *receipt, uint32_t ttl_ms, int64_t now_us)
 {
     struct settling s = { .weir = weir, .receipt = receipt, .now_us = now_us };
-    int r = ttl_valid(ttl_ms) ? check_receipt(weir, receipt, now_us) : WEIR_E_INVALID;
+    int r = ttl_valid(ttl_ms) || ttl_ms == 0 ? check_receipt(weir, receipt, now_us) : WEIR_E_INVALID;
     if (r <= 0)
         return r;
     s.bound = hazard_acquire((void *const *)&weir->current);

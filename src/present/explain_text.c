@@ -146,10 +146,13 @@ void explain_usage(const struct explained_rule *e, const struct explained_limit 
         buf_add(out, SV("the use is unknown"));
         return;
     }
-    buf_printf(out, "%" PRIu64 " of %" PRIu64 " used", l->limit.capacity - l->report.remaining, l->limit.capacity);
+    /* Nobody knows when a slot is given back. */
+    bool slots = l->spec->algorithm == LIMIT_CONCURRENT;
+    buf_printf(out, "%" PRIu64 " of %" PRIu64 " %s", l->limit.capacity - l->report.remaining, l->limit.capacity,
+               slots ? "in flight" : "used");
     if (l->report.debt > 0)
         buf_printf(out, "; %" PRIu64 " in debt", l->report.debt);
-    if (l->report.reset_us > 0)
+    if (l->report.reset_us > 0 && !slots)
         add_wait(out, "; resets in ", l->report.reset_us);
     if (l->spec->algorithm == LIMIT_CALENDAR && clock_valid(l->window.end_us)) {
         instant_text(l->window.end_us, end);

@@ -1,4 +1,5 @@
-/* Where a rule counts: on each host, in a store that hosts share, or in slices that a host takes from it. */
+/* Where a rule counts: on each host, in a store that hosts share, or in slices that a host takes from it; and how much of a
+ * limit one hold may take. */
 #include "rules/reader.h"
 
 #define SLICE_DEFAULT 500
@@ -8,6 +9,7 @@
 
 #define SLICES "a part of the window's budget such as 5%% or 0.5%%, from 0.01%% to 100%%" /* in a format */
 #define TTLS "a length such as 500ms, 2s or 1m, from 100ms to 1h"
+#define HOLD_SHARES "a part of a limit's max in whole percent such as 50%%, from 1%% to 100%%" /* in a format */
 
 const struct rule_lease lease_default = { .on = true, .slice = SLICE_DEFAULT, .ttl_ms = TTL_DEFAULT_MS };
 
@@ -89,7 +91,10 @@ static void check_leased_limits(struct reader *r, const struct node *node, const
 {
     for (size_t i = 0; i < count; i++) {
         const struct rule_limit *limit = &limits[i];
-        if (!limit_can_be_leased(limit))
+        if (limit->algorithm == LIMIT_CONCURRENT)
+            report_error(r, node->line, "a slot cannot be leased: limit `%.*s` is concurrent; " SLOTS_APART,
+                         SV_FMT(limit->name));
+        else if (!limit_can_be_leased(limit))
             report_error(r, node->line,
                          "is allowed with fixed and calendar windows only; limit `%.*s` is a %s: give it `algorithm: "
                          "fixed_window`, or leave `lease` out",
@@ -131,4 +136,22 @@ void read_on_failure(struct reader *r, const struct node *node, void *ret)
         rule->on_failure = (enum rule_on_failure)word;
     if (rule->counters == COUNTERS_LOCAL)
         report_advice(r, node->line, "has no effect, because a rule with `counters: local` needs no store; leave it out");
+}
+
+/* ---- hold_max ---- */
+
+void read_hold_max(struct reader *r, const struct node *node, void *ret)
+{
+    uint32_t *percent = ret;
+    sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
+    bool sign = text.len > 0 && text.ptr[text.len - 1] == '%';
+    sv number = sign ? sv_trim(sv_of(text.ptr, text.len - 1)) : text;
+    uint64_t value = 0;
+    bool good = number.len > 0 && number.ptr[0] != '0' && sv_u64(number, 100, &value);
+    if (good && sign)
+        *percent = (uint32_t)value;
+    else if (good)
+        report_error(r, node->line, "must be " HOLD_SHARES "; %s has no percent sign", shown_node(r, node));
+    else
+        report_error(r, node->line, "must be " HOLD_SHARES ", not %s", shown_node(r, node));
 }

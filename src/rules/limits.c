@@ -1,10 +1,14 @@
-/* Limits: "10 per 60s", or a mapping. */
+/* Limits: "10 per 60s", "10 concurrent", or a mapping. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "rules/reader.h"
 
 #define LENGTHS "a length such as 500ms, 60s, 1m, 24h or 1d, from 1ms to 3650d"
+#define TTLS "a length such as 500ms, 60s, 1m or 24h, from 1ms to 24h"
+
+/* Most requests are over by then, and a slot of a process that died is not lost for long. */
+const int64_t slot_ttl_default_us = 60 * US_PER_S;
 
 static bool all_digits(sv s)
 {
@@ -67,8 +71,8 @@ static size_t split_words(sv text, sv words[WORDS_MAX])
 static void wrong_form(struct reader *r, const struct node *node)
 {
     report_error(r, node->line,
-                 "must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 tokens per 1m\", not %s "
-                 "(lengths: ms, s, m, h, d; calendar: "
+                 "must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\", \"1000 tokens per 1m\" or \"10 "
+                 "concurrent\", not %s (lengths: ms, s, m, h, d; calendar: "
                  "minute, hour, day, week, month, year)",
                  shown_node(r, node));
 }
@@ -104,10 +108,29 @@ static void take_cost_unit(struct reader *r, sv *words, size_t *count, struct ru
     --*count;
 }
 
+/* "10 concurrent" and what should not follow it. */
+static void read_short_concurrent(struct reader *r, const struct node *node, const sv *words, size_t count,
+                                  struct rule_limit *ret)
+{
+    if (!short_number(r, node, words[0], "concurrent", 0, &ret->max))
+        return;
+    if (count > 2)
+        report_error(r, node->line,
+                     "nothing may follow `concurrent` here; for a time to live write { concurrent: %" PRIu64 ", ttl: … }",
+                     ret->max);
+    ret->algorithm = LIMIT_CONCURRENT;
+    ret->per_us = slot_ttl_default_us;
+}
+
 static void read_short(struct reader *r, const struct node *node, struct rule_limit *ret)
 {
     sv words[WORDS_MAX];
     size_t count = split_words(node->text, words);
+    if (count >= 2 && whole_number(words[0]) && sv_eq(words[1], SV("concurrent")) &&
+        (count == 2 || !sv_eq(words[2], SV("per")))) {
+        read_short_concurrent(r, node, words, count, ret);
+        return;
+    }
     take_cost_unit(r, words, &count, ret);
     if (count < 3 || !whole_number(words[0]) || !sv_eq(words[1], SV("per"))) {
         wrong_form(r, node);
@@ -193,8 +216,11 @@ static void read_overdraft(struct reader *r, const struct node *node, void *ret)
 static void read_algorithm(struct reader *r, const struct node *node, void *ret)
 {
     struct rule_limit *limit = ret;
+    /* All but the last, which is written `concurrent: 10`. */
+    const char *names[LIMIT_CONCURRENT + 1] = { NULL };
+    memcpy(names, algorithm_names, LIMIT_CONCURRENT * sizeof *names);
     int word;
-    if (read_word(r, node, algorithm_names, &word))
+    if (read_word(r, node, names, &word))
         limit->algorithm = (enum limit_algorithm)word;
 }
 
@@ -235,8 +261,20 @@ static void read_week_start(struct reader *r, const struct node *node, void *ret
     read_word(r, node, weekday_names, ret);
 }
 
+static void read_ttl(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule_limit *limit = ret;
+    sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
+    enum amount_found found = read_length(text, US_PER_MS, WEIR_TTL_MAX_MS * US_PER_MS, &limit->per_us);
+    if (found == AMOUNT_OUT_OF_RANGE)
+        report_error(r, node->line, "must be from 1ms to 24h, not %s", shown_node(r, node));
+    else if (found == AMOUNT_INVALID)
+        report_error(r, node->line, all_digits(text) ? "must be " TTLS "; %s has no unit" : "must be " TTLS ", not %s",
+                     shown_node(r, node));
+}
+
 /* Which of them may be there depends on others: read_long() reads them one by one. */
-enum limit_field { NAME, ALGORITHM, MAX, PER, BURST, CALENDAR, TZ, WEEK_START, UNIT, OVERDRAFT, LIMIT_FIELDS };
+enum limit_field { NAME, ALGORITHM, MAX, PER, BURST, CALENDAR, TZ, WEEK_START, UNIT, OVERDRAFT, CONCURRENT, TTL, LIMIT_FIELDS };
 
 static const struct field limit_fields[] = {
     [NAME] = { "name", read_name },
@@ -249,6 +287,8 @@ static const struct field limit_fields[] = {
     [WEEK_START] = { "week_start", read_week_start, offsetof(struct rule_limit, week_start) },
     [UNIT] = { "unit", read_cost_unit },
     [OVERDRAFT] = { "overdraft", read_overdraft, offsetof(struct rule_limit, overdraft) },
+    [CONCURRENT] = { "concurrent", read_max, offsetof(struct rule_limit, max) },
+    [TTL] = { "ttl", read_ttl },
     [LIMIT_FIELDS] = { NULL },
 };
 
@@ -331,11 +371,53 @@ static void check_overdraft(struct reader *r, const struct long_limit *l)
     path_end(r, before);
 }
 
+static bool says_concurrent(const struct long_limit *l)
+{
+    const struct node *algorithm = l->fields[ALGORITHM];
+    return algorithm && algorithm->kind == NODE_SCALAR &&
+           sv_eq(algorithm->text, weir_str(algorithm_names[LIMIT_CONCURRENT]));
+}
+
+static void read_concurrent(struct reader *r, const struct long_limit *l)
+{
+    static const enum limit_field others[] = { MAX, PER, BURST, CALENDAR, TZ, WEEK_START, UNIT, OVERDRAFT };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        not_with(r, l, others[i],
+                 "cannot be combined with `concurrent`, which counts requests that are in flight and takes only `name` and "
+                 "`ttl`; leave it out, or write a second limit");
+    read_one(r, l, CONCURRENT);
+    if (!says_concurrent(l))
+        not_with(r, l, ALGORITHM, "cannot be combined with `concurrent`; leave one of the two out");
+    l->limit->algorithm = LIMIT_CONCURRENT;
+    l->limit->per_us = slot_ttl_default_us;
+    read_one(r, l, TTL);
+}
+
+/* `algorithm: concurrent` without `concurrent`. */
+static void need_concurrent(struct reader *r, const struct long_limit *l)
+{
+    uint64_t max = l->fields[MAX] ? l->limit->max : 10;
+    report_error(r, l->fields[ALGORITHM]->line,
+                 "algorithm: a limit of requests in flight is written { concurrent: %" PRIu64 ", ttl: 60s }; write "
+                 "`concurrent: %" PRIu64 "` in place of `algorithm: concurrent`%s",
+                 max, max, l->fields[MAX] ? " and `max`" : "");
+}
+
 static void read_long(struct reader *r, const struct node *node, struct rule_limit *ret)
 {
     struct long_limit l = { .node = node, .limit = ret };
     find_fields(r, node, limit_fields, l.fields);
     read_one(r, &l, NAME);
+    if (l.fields[CONCURRENT]) {
+        read_concurrent(r, &l);
+        return;
+    }
+    if (says_concurrent(&l)) {
+        read_one(r, &l, MAX);
+        need_concurrent(r, &l);
+        return;
+    }
+    not_with(r, &l, TTL, "is allowed with `concurrent` only");
     read_one(r, &l, UNIT);
     if (!l.fields[MAX])
         report_error(r, node->line, "needs `max`, a whole number from 0 to %" PRIu64, LIMIT_MAX_MAX);

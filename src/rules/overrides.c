@@ -46,7 +46,12 @@ static const struct field override_fields[] = {
 static void check_leased(struct reader *r, const struct node *node, const struct rule_override *o)
 {
     for (size_t i = 0; i < o->limit_count; i++)
-        if (!limit_can_be_leased(&o->limits[i]))
+        if (o->limits[i].algorithm == LIMIT_CONCURRENT)
+            report_error(
+                r, node->line,
+                "limits: the rule is leased, and a slot cannot be leased: limit `%.*s` is concurrent; " SLOTS_APART,
+                SV_FMT(o->limits[i].name));
+        else if (!limit_can_be_leased(&o->limits[i]))
             report_error(
                 r, node->line,
                 "limits: the rule is leased, which is allowed with fixed and calendar windows only; limit `%.*s` is "

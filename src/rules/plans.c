@@ -44,10 +44,10 @@ static void read_one_plan(struct reader *r, const struct node_item *item, struct
     path_end(r, before);
 }
 
-/* A bucket has no window: what was used comes back as the plan at hand says. */
+/* A bucket has no window: what was used comes back as the plan at hand says. Nor have slots: each has its own time. */
 static bool same_window(const struct rule_limit *a, const struct rule_limit *b)
 {
-    if (a->algorithm == LIMIT_TOKEN_BUCKET)
+    if (a->algorithm == LIMIT_TOKEN_BUCKET || a->algorithm == LIMIT_CONCURRENT)
         return true;
     return a->per_us == b->per_us && a->unit == b->unit && a->week_start == b->week_start && !a->zone == !b->zone &&
            (!a->zone || sv_eq(a->zone->name, b->zone->name));

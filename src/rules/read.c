@@ -66,6 +66,7 @@ static const struct field rule_fields[] = {
     { "lease", read_lease },
     { "on_store_failure", read_on_failure },
     { "penalty", read_penalty },
+    { "hold_max", read_hold_max, offsetof(struct rule, hold_max_percent) },
     { NULL },
 };
 

@@ -156,6 +156,7 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 
 value_reader read_match, read_except, read_reject, read_settings;
 value_reader read_by, read_limits, read_counters, read_lease, read_on_failure; /* of a struct rule */
+value_reader read_hold_max;                                                    /* a percentage */
 value_reader read_plan, read_plans;                                            /* of a struct rule, after its limits */
 value_reader read_penalty;                                                     /* of a struct rule, after its mode */
 value_reader read_attribute;                                                   /* a struct rule_by */
@@ -166,6 +167,8 @@ struct cidr *read_cidrs(struct reader *r, const struct node *node, size_t max, s
 /* NULL, and *ret_count as it was, after an error. */
 struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count);
 bool limit_can_be_leased(const struct rule_limit *limit);
+/* What to do about a slot in a leased rule. */
+#define SLOTS_APART "put it into a rule of its own with `counters: local`"
 bool host_character(char c);
 /* The name without its port and the dot of a full name; empty if it is not a valid host. */
 sv host_name(sv text);
@@ -178,6 +181,7 @@ value_reader read_template, read_prefix;
 enum amount_found read_length(sv text, int64_t min_us, int64_t max_us, int64_t *ret_us);
 
 extern const struct rule_lease lease_default; /* `lease: true` */
+extern const int64_t slot_ttl_default_us;     /* `concurrent` without `ttl` */
 
 /* ---- overrides.c, by_values.c ---- */
 

@@ -128,10 +128,10 @@ struct rule_limit {
     bool named;     /* given */
     bool overdraft; /* while anything is left a request passes, whatever it costs; what it takes beyond that is a debt */
     enum limit_algorithm algorithm;
-    uint64_t max;
+    uint64_t max;            /* concurrent: slots */
     uint64_t burst;          /* token_bucket: its capacity (= max unless given) */
     sv cost_unit;            /* what it counts, such as "tokens"; empty: requests */
-    int64_t per_us;          /* all but calendar */
+    int64_t per_us;          /* all but calendar; concurrent: its ttl */
     enum calendar_unit unit; /* calendar */
     int week_start;          /* calendar: MONDAY … SUNDAY */
     const struct zone *zone; /* calendar */
@@ -407,7 +407,8 @@ void rule_condition_text(const struct rule_condition *condition, struct buf *out
 void rule_disable(struct rule *rule);
 /* Returns the number of rules that are neither off nor expired. */
 size_t rules_in_force(const struct rules *rules, int64_t now_us);
-/* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window": for people. */
+/* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window", "10 concurrent (ttl 1m)":
+ * for people. */
 void rule_limit_text(const struct rule_limit *limit, struct buf *out);
 bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count);
 /* For a set of limits: "10 per 1m, 100 per day". */

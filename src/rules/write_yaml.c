@@ -141,6 +141,12 @@ static void write_length(struct buf *out, int64_t us)
 
 void rule_limit_text(const struct rule_limit *l, struct buf *out)
 {
+    if (l->algorithm == LIMIT_CONCURRENT) {
+        buf_printf(out, "%" PRIu64 " concurrent (ttl ", l->max);
+        write_length(out, l->per_us);
+        buf_char(out, ')');
+        return;
+    }
     buf_printf(out, "%" PRIu64 "%s%.*s per ", l->max, l->cost_unit.len ? " " : "", SV_FMT(l->cost_unit));
     if (l->algorithm == LIMIT_CALENDAR) {
         buf_add(out, weir_str(unit_names[l->unit]));
@@ -174,6 +180,10 @@ static bool in_utc(const struct rule_limit *l)
 
 static void write_short_limit(struct buf *out, const struct rule_limit *l)
 {
+    if (l->algorithm == LIMIT_CONCURRENT) {
+        buf_printf(out, "\"%" PRIu64 " concurrent\"", l->max);
+        return;
+    }
     buf_printf(out, "\"%" PRIu64 "%s%.*s per ", l->max, l->cost_unit.len ? " " : "", SV_FMT(l->cost_unit));
     if (l->algorithm == LIMIT_CALENDAR)
         buf_add(out, weir_str(unit_names[l->unit]));
@@ -200,6 +210,9 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
         }
         if (l->week_start != MONDAY)
             buf_printf(out, ", week_start: %s", weekday_names[l->week_start]);
+    } else if (l->algorithm == LIMIT_CONCURRENT) {
+        buf_printf(out, "concurrent: %" PRIu64 ", ttl: ", l->max);
+        write_length(out, l->per_us);
     } else {
         buf_printf(out, "algorithm: %s, max: %" PRIu64 ", per: ", algorithm_names[l->algorithm], l->max);
         write_length(out, l->per_us);
@@ -218,8 +231,9 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
 static void write_limit(struct buf *out, const struct rule_limit *l)
 {
     bool calendar = l->algorithm == LIMIT_CALENDAR && in_utc(l) && l->week_start == MONDAY;
+    bool slots = l->algorithm == LIMIT_CONCURRENT && l->per_us == slot_ttl_default_us;
     bool shortens = !l->overdraft && (l->cost_unit.len == 0 || !ascii_digit(l->cost_unit.ptr[0]));
-    if (!l->named && shortens && (calendar || l->algorithm == LIMIT_TOKEN_BUCKET))
+    if (!l->named && shortens && (calendar || slots || l->algorithm == LIMIT_TOKEN_BUCKET))
         write_short_limit(out, l);
     else
         write_long_limit(out, l);
@@ -428,6 +442,8 @@ static void write_counters(struct buf *out, const struct rule *rule)
     }
     if (rule->on_failure != ON_FAILURE_LOCAL)
         buf_printf(out, "    on_store_failure: %s\n", on_failure_names[rule->on_failure]);
+    if (rule->hold_max_percent > 0)
+        buf_printf(out, "    hold_max: %u%%\n", rule->hold_max_percent);
 }
 
 static void write_penalty(struct buf *out, const struct rule_penalty *p)

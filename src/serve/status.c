@@ -207,6 +207,22 @@ static void add_connections(const struct status_facts *facts, struct buf *out)
                (unsigned long long)facts->gave_way, (unsigned long long)facts->overdue);
 }
 
+static void add_hold(const struct weir_in_flight *in_flight, void *data)
+{
+    struct buf *out = data;
+    add_text(out, out->ptr[out->len - 1] == '[' ? "{\"rule\": " : ", {\"rule\": ", in_flight->rule);
+    add_text(out, ", \"limit\": ", in_flight->limit);
+    buf_printf(out, ", \"holds\": %llu}", (unsigned long long)in_flight->holds);
+}
+
+static void add_holds(struct weir *weir, int64_t now_us, struct buf *out)
+{
+    buf_add(out, SV("\"holds\": ["));
+    if (!out->failed && weir_each_in_flight(weir, now_us, add_hold, out) < 0)
+        out->failed = true;
+    buf_add(out, SV("],\n"));
+}
+
 static void add_decisions(const struct stats *stats, struct buf *out)
 {
     uint64_t totals[OUTCOMES] = { 0 };
@@ -239,6 +255,7 @@ void status_write(struct server *server, struct buf *out)
     add_table(&facts, out);
     add_store(&facts.store, out);
     add_connections(&facts, out);
+    add_holds(server->weir, facts.now_us, out);
     add_decisions(facts.stats, out);
 }
 

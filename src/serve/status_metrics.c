@@ -143,6 +143,24 @@ static void add_penalties(const struct stats *stats, struct buf *out)
     }
 }
 
+static void add_hold(const struct weir_in_flight *in_flight, void *data)
+{
+    struct buf *out = data;
+    buf_add(out, SV("weir_holds{rule=\""));
+    add_label(out, in_flight->rule);
+    buf_add(out, SV("\",limit=\""));
+    add_label(out, in_flight->limit);
+    buf_printf(out, "\"} %llu\n", (unsigned long long)in_flight->holds);
+}
+
+static void add_holds(struct weir *weir, int64_t now_us, struct buf *out)
+{
+    family(out, "weir_holds", "gauge",
+           "Holds on this host that are not over, by rule and limit; of a limit with concurrent: requests in flight.");
+    if (weir_each_in_flight(weir, now_us, add_hold, out) < 0)
+        out->failed = true;
+}
+
 static void add_latency(const struct stats *stats, struct buf *out)
 {
     struct stats_latency latency;
@@ -234,6 +252,7 @@ void status_write_metrics(struct server *server, struct buf *out)
     add_overdrawn(facts.stats, out);
     add_penalties(facts.stats, out);
     counter(out, "weir_refunds_total", "Charges that were refunded, to one limit at least.", stats_refunds(facts.stats));
+    add_holds(server->weir, facts.now_us, out);
     add_latency(facts.stats, out);
     add_rules(&facts, out);
     add_table(&facts, out);

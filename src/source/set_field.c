@@ -8,11 +8,12 @@
 
 enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 
-static const char *const limit_fields[] = { "max", "per",        "burst", "unit",      "algorithm", "calendar",
-                                            "tz",  "week_start", "name",  "overdraft", NULL };
-static const char *const rule_fields[] = { "match", "ignore_case",      "by",      "plan",   "plans",  "limits",
-                                           "mode",  "enabled",          "expires", "except", "reject", "counters",
-                                           "lease", "on_store_failure", "penalty", NULL };
+static const char *const limit_fields[] = { "max", "per",        "burst", "unit",      "algorithm",  "calendar",
+                                            "tz",  "week_start", "name",  "overdraft", "concurrent", "ttl",
+                                            NULL };
+static const char *const rule_fields[] = { "match", "ignore_case",      "by",      "plan",     "plans",  "limits",
+                                           "mode",  "enabled",          "expires", "except",   "reject", "counters",
+                                           "lease", "on_store_failure", "penalty", "hold_max", NULL };
 
 static const char id_stays[] = "an id cannot be changed, because the counts belong to it; add a rule and remove this one";
 
@@ -102,6 +103,10 @@ static int find_limit(const struct rule *rule, sv name, sv field, size_t *ret, s
 static json_t *long_limit(const struct rule_limit *limit)
 {
     json_t *made = json_object();
+    if (limit->algorithm == LIMIT_CONCURRENT) {
+        json_object_set_new(made, "concurrent", json_integer((json_int_t)limit->max));
+        return made;
+    }
     if (limit->cost_unit.len > 0)
         json_object_set_new(made, "unit", json_stringn(limit->cost_unit.ptr, limit->cost_unit.len));
     if (limit->algorithm == LIMIT_CALENDAR) {
@@ -175,7 +180,8 @@ static json_t *find_parent(json_t *document, const struct rule *rule, sv *field,
             return NULL;
         if (word_find(*field, limit_fields) < 0) {
             err_set(error, WEIR_E_INVALID,
-                    "a limit has max, per, burst, unit, overdraft, algorithm, calendar, tz, week_start and name");
+                    "a limit has max, per, burst, unit, overdraft, algorithm, calendar, tz, week_start, concurrent, ttl and "
+                    "name");
             return NULL;
         }
         return limit_object(document, rule, index);
@@ -199,7 +205,7 @@ static json_t *find_parent(json_t *document, const struct rule *rule, sv *field,
                 sv_eq(first, SV("id"))
                     ? id_stays
                     : "unknown field; try max, per, limits.NAME.max, plans.NAME, mode, enabled, expires, path, method, "
-                      "match.host, by, except.ip, reject.status, counters, lease or penalty.for");
+                      "match.host, by, except.ip, reject.status, counters, lease, penalty.for or hold_max");
         return NULL;
     }
     return descend(document, field, error);

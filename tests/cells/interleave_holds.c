@@ -204,7 +204,8 @@ static void run_round(const struct scene *scene, uint64_t seed)
     play.key = key_of(random_u64(&play.random));
     stepped.only_writes = random_one_in(&play.random, 2);
     memset(table->cell, 0, TABLE_CELLS * sizeof *table->cell);
-    table->small = (struct block_room){ blocks, scene->blocks };
+    table->small.base = blocks;
+    table->small.count = scene->blocks;
     stepped_start(scene->workers, work, endless);
     for (unsigned left = scene->workers; left > 0;) {
         unsigned i = (unsigned)random_in(&play.random, 0, scene->workers - 1);

@@ -50,6 +50,11 @@ static void on_rules(const struct weir_error *error, void *data)
 
 /* ---- one function after another ---- */
 
+static void add_holds(const struct weir_in_flight *in_flight, void *data)
+{
+    *(uint64_t *)data += in_flight->holds;
+}
+
 static void ask(struct weir *weir)
 {
     static char context[] = "u2";
@@ -102,6 +107,9 @@ static void ask(struct weir *weir)
     expect(weir_subject_text(weir, &request, &verdicts[1], json, sizeof json) > 0 && strcmp(json, "user=\"u1\"") == 0,
            "whom it was for");
     expect(weir_cells_used(weir, weir_now_us(), UINT64_MAX) > 0, "cells in use");
+
+    uint64_t holds = 0;
+    expect(weir_each_in_flight(weir, weir_now_us(), add_holds, &holds) == 0 && holds == 0, "nothing in flight");
 
     struct weir_str by = WEIR_STR("u1");
     struct weir_error error;

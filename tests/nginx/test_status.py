@@ -66,7 +66,7 @@ def test_before_anything():
     expect(table.pop("cells") > 1000, True, "cells")
     expect(table, {"file": g.path("cells"), "used": 0, "drops": 0, "drops_at_limit": 0}, "table")
     expect(document["decisions"], {"allowed": 0, "refused": 0, "would_refuse": 0, "no_rule": 0, "waited": 0}, "decisions")
-    expect(document["by_rule"], [], "by rule")
+    expect((document["holds"], document["by_rule"]), ([], []), "holds, and by rule")
 
 
 def test_counts():
@@ -122,7 +122,7 @@ def test_metrics():
     for path in ("/few", "/dry", "/trial", "/odd"):
         g.statuses(5, path)
     document, found = status(), metrics_of("/status?format=prometheus")
-    names = {"weir_decisions_total", "weir_rule_applied_total", "weir_requests_without_rule_total", "weir_overdrawn_total", "weir_penalties_total", "weir_penalty_refusals_total", "weir_waits_total", "weir_rules", "weir_rules_bad", "weir_rules_since_seconds", "weir_table_cells",
+    names = {"weir_decisions_total", "weir_holds", "weir_rule_applied_total", "weir_requests_without_rule_total", "weir_overdrawn_total", "weir_penalties_total", "weir_penalty_refusals_total", "weir_waits_total", "weir_rules", "weir_rules_bad", "weir_rules_since_seconds", "weir_table_cells",
              "weir_table_used_cells", "weir_table_bytes",
              "weir_table_drops_total", "weir_table_drops_at_limit_total"}
     expect(set(found), names, "names")

@@ -1,4 +1,4 @@
-/* Where a rule counts: counters, lease, on_store_failure. */
+/* Where a rule counts: counters, lease, on_store_failure; and hold_max. */
 #include "helpers.h"
 
 #include "equal.h"
@@ -158,6 +158,13 @@ static void windows_only(void **state)
           "f:2: rule a: limits[0].algorithm: must be token_bucket, fixed_window, sliding_window or calendar, not "
           "\"fixed\"\n" },
         { "rules:\n- { id: a, lease: true }\n", "f:2: rule a: needs `limits`, at least one, such as \"10 per 60s\"\n" },
+        { "rules:\n- id: a\n  limits: [ 5 per day, { name: running, concurrent: 3 } ]\n  lease: true\n",
+          "f:4: rule a: lease: a slot cannot be leased: limit `running` is concurrent; put it into a rule of its own with "
+          "`counters: local`\n" },
+        { "rules:\n- { id: a, by: user, limits: 5 per day, lease: true }\noverrides:\n- { rule: a, by: { user: ann }, "
+          "limits: 3 concurrent }\n",
+          "f:4: override of rule a for ann: limits: the rule is leased, and a slot cannot be leased: limit `concurrent` is "
+          "concurrent; put it into a rule of its own with `counters: local`\n" },
         { "rules: [ { id: a, lease: false, limits: 1 per 1s } ]", "" },
         { "rules: [ { id: a, lease: true, limits: [ 1 per day, { max: 1, per: 1s, algorithm: fixed_window } ] } ]", "" },
     };
@@ -176,14 +183,54 @@ static void advice(void **state)
     EXPECT_REPORTS(cases);
 }
 
+static void holds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint32_t percent;
+    } good[] = { { "hold_max: 50%", 50 }, { "hold_max: '1 %'", 1 }, { "hold_max: 100%", 100 }, { "hold_max: ~", 0 } };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct reading r = rule_of(good[i].text);
+        assert_int_equal(r.rules->rules[0].hold_max_percent, good[i].percent);
+        struct buf out;
+        buf_init(&out, 1000);
+        rules_write(r.rules, &out);
+        struct reading again = good_reading(out.ptr);
+        assert_true(rules_equal(r.rules, again.rules));
+        reading_done(&again);
+        buf_done(&out);
+        reading_done(&r);
+    }
+#define HOLD_SHARES "hold_max: must be a part of a limit's max in whole percent such as 50%, from 1% to 100%"
+    static const struct report_case bad[] = {
+        { "hold_max: 50", HOLD_SHARES "; 50 has no percent sign" },
+        { "hold_max: 0%", HOLD_SHARES ", not \"0%\"" },
+        { "hold_max: 101%", HOLD_SHARES ", not \"101%\"" },
+        { "hold_max: 0.5%", HOLD_SHARES ", not \"0.5%\"" },
+        { "hold_max: 050%", HOLD_SHARES ", not \"050%\"" },
+        { "hold_max: -5%", HOLD_SHARES ", not \"-5%\"" },
+        { "hold_max: '%'", HOLD_SHARES ", not \"%\"" },
+        { "hold_max: 99999999999999999999%", HOLD_SHARES ", not \"99999999999999999999%\"" },
+        { "hold_max: true", HOLD_SHARES ", not true" },
+        { "hold_max: {}", HOLD_SHARES ", not a mapping" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[400], report[300];
+        snprintf(report, sizeof report, "f:1: rule a: %s\n", bad[i].report);
+        expect_report(with(text, bad[i].text), report);
+    }
+}
+
 static void copies_have_them(void **state)
 {
     (void)state;
-    struct reading r = rule_of("lease: { slice: 1%, ttl: 5s }, on_store_failure: allow");
+    struct reading r = rule_of("lease: { slice: 1%, ttl: 5s }, on_store_failure: allow, hold_max: 7%");
     struct rules *copy = rules_copy(r.rules);
     assert_non_null(copy);
     assert_true(rules_equal(r.rules, copy));
     assert_int_equal(copy->rules[0].lease.slice, 100);
+    assert_int_equal(copy->rules[0].hold_max_percent, 7);
     rules_free(copy);
     reading_done(&r);
 }
@@ -193,6 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_values),  cmocka_unit_test(bad_values), cmocka_unit_test(two_errors_are_told_together),
         cmocka_unit_test(windows_only), cmocka_unit_test(advice),     cmocka_unit_test(copies_have_them),
+        cmocka_unit_test(holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

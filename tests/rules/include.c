@@ -124,8 +124,8 @@ static void errors_name_their_file(void **state)
         "\nrules:\n  - id: a\n    limits: x\n" RULE("top") RULE("b") "  - { id: c, limits: 1 per 1s, mode: x }\n");
     expect_whole("include: one.yaml\nrules:\n" RULE("top") "  - 7\n", " top b",
                  "top:4: rule #2: must be a mapping (field: value), not 7\n"
-                 "one.yaml:4: rule a: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or "
-                 "\"1000 tokens per 1m\", not \"x\" "
+                 "one.yaml:4: rule a: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\", "
+                 "\"1000 tokens per 1m\" or \"10 concurrent\", not \"x\" "
                  "(lengths: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n"
                  "one.yaml:5: rule top: id: the rule in line 3 of top.yaml already has this id; ids must be unique\n"
                  "one.yaml:7: rule c: mode: must be enforce, shadow or off, not \"x\"\n");

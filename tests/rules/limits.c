@@ -120,7 +120,7 @@ static void texts_for_people(void **state)
         "[ 10 per 60s, 5 per 90s burst 20, 1 per 36h, 1 per 1500ms, { calendar: day, max: 100, tz: "
         "Asia/Shanghai }, { calendar: week, max: 2, week_start: sunday }, 3 per month, { algorithm: "
         "sliding_window, max: 5, per: 1m }, { name: o, max: 4503599627370495, per: 1m, overdraft: true }, { calendar: "
-        "month, max: 7, overdraft: true }, { max: 9007199254740991, per: 1m, overdraft: false } ]");
+        "month, max: 7, overdraft: true }, { max: 9007199254740991, per: 1m, overdraft: false }, 10 concurrent, { concurrent: 2, ttl: 90s } ]");
     static const char *const expected[] = { "10 per 1m",
                                             "5 per 90s burst 20",
                                             "1 per 36h",
@@ -131,7 +131,9 @@ static void texts_for_people(void **state)
                                             "5 per 1m sliding_window",
                                             "4503599627370495 per 1m with overdraft",
                                             "7 per month (UTC) with overdraft",
-                                            "9007199254740991 per 1m" };
+                                            "9007199254740991 per 1m",
+                                            "10 concurrent (ttl 1m)",
+                                            "2 concurrent (ttl 90s)" };
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct buf text;
         buf_init(&text, 1000);
@@ -142,7 +144,9 @@ static void texts_for_people(void **state)
     reading_done(&r);
 }
 
-#define FORMS "must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 tokens per 1m\", not "
+#define FORMS                                                                                                              \
+    "must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\", \"1000 tokens per 1m\" or \"10 concurrent\", " \
+    "not "
 #define UNITS " (lengths: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n"
 
 static void bad_short_forms(void **state)
@@ -173,6 +177,10 @@ static void bad_short_forms(void **state)
                                          "10 5 per 60s",
                                          "10 a/b per 60s",
                                          "10 tokens 60s",
+                                         "ten concurrent",
+                                         "concurrent",
+                                         "-1 concurrent",
+                                         "010 concurrent",
                                          "10 tokens per",
                                          "10 tokens tokens per 60s",
                                          "10 per 60s, 5 per 1s" };
@@ -288,7 +296,7 @@ static void bad_lengths_and_combinations(void **state)
           "f:1: rule a: limits.algorithm: must be token_bucket, fixed_window, sliding_window or calendar, not a list\n" },
         { "{ limit: 4, max: 1, per: 1s }",
           "f:1: rule a: limits: unknown field \"limit\"; allowed: name, algorithm, max, per, "
-          "burst, calendar, tz, week_start, unit, overdraft\n" },
+          "burst, calendar, tz, week_start, unit, overdraft, concurrent, ttl\n" },
         { "{ max: 1, per: 1s, unit: a b }",
           "f:1: rule a: limits.unit: must be a name of letters, digits, `_`, `-` and `.`, such as tokens, not \"a b\"\n" },
         { "{ max: 1, per: 1s, overdraft: often }",
@@ -305,6 +313,91 @@ static void bad_lengths_and_combinations(void **state)
           "f:1: rule a: limits.overdraft: a sliding_window with overdraft has a `max` of at most 2147483647, so that debts "
           "can be "
           "counted, too; lower it, or leave `overdraft` out\n" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_limits(cases[i].text, cases[i].report);
+}
+
+static void slots(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t max;
+        int64_t ttl_us;
+        const char *written;
+    } cases[] = {
+        { "10 concurrent", 10, 60 * US_PER_S, "\"10 concurrent\"" },
+        { "' 10   concurrent '", 10, 60 * US_PER_S, "\"10 concurrent\"" },
+        { "0 concurrent", 0, 60 * US_PER_S, "\"0 concurrent\"" },
+        { "{ concurrent: 10 }", 10, 60 * US_PER_S, "\"10 concurrent\"" },
+        { "{ concurrent: 10, algorithm: concurrent, max: , per: ~ }", 10, 60 * US_PER_S, "\"10 concurrent\"" },
+        { "{ concurrent: 9007199254740991, ttl: 1ms }", WEIR_AMOUNT_MAX, US_PER_MS,
+          "{concurrent: 9007199254740991, ttl: 1ms}" },
+        { "{ concurrent: 1, ttl: 1d }", 1, DAY_US, "{concurrent: 1, ttl: 1d}" },
+        { "{ concurrent: 1, ttl: 24 h, name: concurrent }", 1, DAY_US, "{name: concurrent, concurrent: 1, ttl: 1d}" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct reading r = limits_of(cases[i].text);
+        const struct rule_limit *l = r.rules->rules[0].limits;
+        assert_int_equal(l->algorithm, LIMIT_CONCURRENT);
+        assert_int_equal(l->max, cases[i].max);
+        assert_int_equal(l->per_us, cases[i].ttl_us);
+        assert_int_equal(l->burst, 0);
+        assert_text(l->name, "concurrent");
+        struct buf out;
+        buf_init(&out, 1000);
+        rules_write(r.rules, &out);
+        assert_non_null(strstr(out.ptr, cases[i].written));
+        buf_done(&out);
+        reading_done(&r);
+    }
+    struct reading r = limits_of("10 concurrent per 1m");
+    assert_int_equal(r.rules->rules[0].limits[0].algorithm, LIMIT_TOKEN_BUCKET);
+    assert_text(r.rules->rules[0].limits[0].cost_unit, "concurrent");
+    reading_done(&r);
+}
+
+#define NOT_WITH                                                                                                         \
+    ": cannot be combined with `concurrent`, which counts requests that are in flight and takes only `name` and `ttl`; " \
+    "leave it out, or write a second limit\n"
+#define SLOT_TTLS "f:1: rule a: limits.ttl: must be a length such as 500ms, 60s, 1m or 24h, from 1ms to 24h"
+
+static void bad_slots(void **state)
+{
+    (void)state;
+    static const struct report_case cases[] = {
+        { "{ concurrent: 1, max: 2 }", "f:1: rule a: limits.max" NOT_WITH },
+        { "{ concurrent: 1, per: 1s }", "f:1: rule a: limits.per" NOT_WITH },
+        { "{ concurrent: 1, burst: 2 }", "f:1: rule a: limits.burst" NOT_WITH },
+        { "{ concurrent: 1, calendar: day }", "f:1: rule a: limits.calendar" NOT_WITH },
+        { "{ concurrent: 1, tz: UTC, week_start: sunday }",
+          "f:1: rule a: limits.tz" NOT_WITH "f:1: rule a: limits.week_start" NOT_WITH },
+        { "{ concurrent: 1, unit: tokens }", "f:1: rule a: limits.unit" NOT_WITH },
+        { "{ concurrent: 1, algorithm: fixed_window }",
+          "f:1: rule a: limits.algorithm: cannot be combined with `concurrent`; leave one of the two out\n" },
+        { "{ concurrent: 1, algorithm: [] }",
+          "f:1: rule a: limits.algorithm: cannot be combined with `concurrent`; leave one of the two out\n" },
+        { "{ algorithm: concurrent, max: 7 }",
+          "f:1: rule a: limits: algorithm: a limit of requests in flight is written { concurrent: 7, ttl: 60s }; write "
+          "`concurrent: 7` in place of `algorithm: concurrent` and `max`\n" },
+        { "{ algorithm: concurrent }",
+          "f:1: rule a: limits: algorithm: a limit of requests in flight is written { concurrent: 10, ttl: 60s }; write "
+          "`concurrent: 10` in place of `algorithm: concurrent`\n" },
+        { "{ max: 1, per: 1s, ttl: 1s }", "f:1: rule a: limits.ttl: is allowed with `concurrent` only\n" },
+        { "{ concurrent: -1 }", "f:1: rule a: limits.concurrent: " MAX_ERROR "-1\n" },
+        { "{ concurrent: ten }", "f:1: rule a: limits.concurrent: " MAX_ERROR "\"ten\"\n" },
+        { "{ concurrent: true }", "f:1: rule a: limits.concurrent: " MAX_ERROR "true\n" },
+        { "{ concurrent: 9007199254740992 }", "f:1: rule a: limits.concurrent: " MAX_ERROR "9007199254740992\n" },
+        { "{ concurrent: 1, ttl: 0s }", "f:1: rule a: limits.ttl: must be from 1ms to 24h, not \"0s\"\n" },
+        { "{ concurrent: 1, ttl: 86400001ms }", "f:1: rule a: limits.ttl: must be from 1ms to 24h, not \"86400001ms\"\n" },
+        { "{ concurrent: 1, ttl: 60 }", SLOT_TTLS "; 60 has no unit\n" },
+        { "{ concurrent: 1, ttl: hour }", SLOT_TTLS ", not \"hour\"\n" },
+        { "{ concurrent: 1, ttl: [1s] }", SLOT_TTLS ", not a list\n" },
+        { "9007199254740992 concurrent",
+          "f:1: rule a: limits: concurrent must be a whole number from 0 to 9007199254740991, not \"9007199254740992\"\n" },
+        { "10 concurrent 60s", "f:1: rule a: limits: nothing may follow `concurrent` here; for a time to live write { "
+                               "concurrent: 10, ttl: … }\n" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_limits(cases[i].text, cases[i].report);
@@ -485,6 +578,8 @@ int main(void)
         cmocka_unit_test(bad_numbers),
         cmocka_unit_test(bad_lengths_and_combinations),
         cmocka_unit_test(counts_of_limits),
+        cmocka_unit_test(slots),
+        cmocka_unit_test(bad_slots),
         cmocka_unit_test(default_names_make_way),
         cmocka_unit_test(units_that_look_like_multiples),
         cmocka_unit_test(bad_names),

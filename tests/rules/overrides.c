@@ -57,8 +57,8 @@ static void bad_plans(void **state)
           "f:2: rule a: plans: must be a mapping of plans to their limits, such as { free: [ \"100 per minute\" ] }\n" },
         { "rules:\n- { id: a, plan: user, plans: { x: [], y: z } }\n",
           "f:2: rule a: plans.x: the list is empty; a rule needs at least one limit, such as \"10 per 60s\"\n"
-          "f:2: rule a: plans.y: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 tokens "
-          "per 1m\", not \"z\" "
+          "f:2: rule a: plans.y: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\", \"1000 tokens "
+          "per 1m\" or \"10 concurrent\", not \"z\" "
           "(lengths: "
           "ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n" },
         { "rules:\n- { id: a, plan: user, plans: { x: 1 per 1s, x: 1 per 1s } }\n",
@@ -218,8 +218,9 @@ static void bad_overrides(void **state)
     expect_report(
         "rules: [{ id: a, by: user, limits: x }]\noverrides:\n- { rule: a, by: { user: b }, limits: 5 per 1s }\n"
         "- { rule: a, by: { user: c }, expires: soon, deny: true }\n- { rule: a, by: { user: d } }\n",
-        "f:1: rule a: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 tokens "
-        "per 1m\", not \"x\" (lengths: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n"
+        "f:1: rule a: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\", \"1000 tokens "
+        "per 1m\" or \"10 concurrent\", not \"x\" (lengths: ms, s, m, h, d; calendar: minute, hour, day, week, month, "
+        "year)\n"
         "f:4: override of rule a: expires: must be a valid date and time such as 2027-01-01T00:00:00Z or "
         "2027-01-01T08:00:00+08:00, or seconds since 1970, not \"soon\"\n"
         "f:5: override of rule a: needs exactly one of `limits`, `deny: true` and `unlimited: true`, not none of "
@@ -341,8 +342,8 @@ static void rows_of_overrides(void **state)
     assert_text(r.rules->overrides[1].values[1], "1.2.3.4");
     assert_string_equal(
         r.text.ptr,
-        "t:4: rule broken: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 tokens "
-        "per 1m\", not 5 (lengths: "
+        "t:4: rule broken: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\", \"1000 tokens "
+        "per 1m\" or \"10 concurrent\", not 5 (lengths: "
         "ms, s, "
         "m, h, d; calendar: minute, hour, day, week, month, year)\n"
         "t:6: override of rule api for bad: not YAML or JSON: did not find expected node content while parsing a flow node "
@@ -439,8 +440,8 @@ static void bad_overrides_come_back(void **state)
     expect_kept(last, "rules: [{ id: api, by: [user], limits: x }]\noverrides:\n" O("d", "deny: true"),
                 "api:a=deny api:b=7 api:c=free");
     expect_report("rules: [{ id: api, by: [user], limits: 5 per 1 }]\noverrides:\n" O("d", "deny: true"),
-                  "f:1: rule api: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 "
-                  "tokens per 1m\", not \"5 per "
+                  "f:1: rule api: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\", \"1000 "
+                  "tokens per 1m\" or \"10 concurrent\", not \"5 per "
                   "1\" (lengths: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n");
     /* A rule that counts by something else has other subjects. */
     expect_kept(last, "rules: [{ id: api, by: [key], limits: 1 per day }]\noverrides:\n", "");

@@ -248,6 +248,8 @@ static void texts_are_taken_apart(void **state)
     expect_split("settings: { ids: ['a\\b'], ignore_case: off }\nrules:\n- id: \"q\\\"\"\n  e: 2027-01-01T00:00:00Z\n",
                  "setting ids [\"a\\\\b\"]\nsetting ignore_case false\n"
                  "q\" {\"id\":\"q\\\"\",\"e\":\"2027-01-01T00:00:00Z\"}\n");
+    expect_split("- { id: a, limits: [3 concurrent, { concurrent: 2, ttl: 5s }], hold_max: 50% }",
+                 "a {\"id\":\"a\",\"limits\":[\"3 concurrent\",{\"concurrent\":2,\"ttl\":\"5s\"}],\"hold_max\":\"50%\"}\n");
     expect_split("settings: {}\n", "");
     expect_split("problems: [x]\nrules: [{ id: a }]\n", "a {\"id\":\"a\"}\n");
     expect_split("rules: []\n", "");

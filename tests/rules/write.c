@@ -281,7 +281,7 @@ static const struct zone *any_zone(struct maker *m)
 static struct rule_limit any_limit(struct maker *m, size_t index)
 {
     static const int64_t units[] = { US_PER_MS, US_PER_S, 60 * US_PER_S, 3600 * US_PER_S, 86400 * US_PER_S };
-    struct rule_limit l = { .algorithm = (enum limit_algorithm)below(m, 4),
+    struct rule_limit l = { .algorithm = (enum limit_algorithm)below(m, LIMIT_CONCURRENT + 1),
                             .max = (uint32_t)random_u64(&m->random),
                             .named = true };
     if (maybe(m))
@@ -294,13 +294,15 @@ static struct rule_limit any_limit(struct maker *m, size_t index)
         l.unit = (enum calendar_unit)below(m, CALENDAR_UNITS);
         l.week_start = l.unit == CALENDAR_WEEK ? (int)below(m, 7) : MONDAY;
         l.zone = any_zone(m);
+    } else if (l.algorithm == LIMIT_CONCURRENT) {
+        l.per_us = maybe(m) ? 60 * US_PER_S : random_in(&m->random, 1, WEIR_TTL_MAX_MS) * US_PER_MS;
     } else {
         int64_t unit = units[below(m, 5)];
         l.per_us = unit * random_scaled(&m->random, LIMIT_PER_MAX_US / unit);
     }
     if (l.algorithm == LIMIT_TOKEN_BUCKET)
         l.burst = maybe(m) ? l.max : (uint32_t)random_scaled(&m->random, UINT32_MAX);
-    l.overdraft = maybe(m) && (l.algorithm != LIMIT_SLIDING_WINDOW || l.max <= LIMIT_SLIDE_OVERDRAFT_MAX);
+    l.overdraft = maybe(m) && l.algorithm != LIMIT_CONCURRENT && (l.algorithm != LIMIT_SLIDING_WINDOW || l.max <= LIMIT_SLIDE_OVERDRAFT_MAX);
     return l;
 }
 
@@ -371,6 +373,7 @@ static void any_counters(struct maker *m, struct rule *rule)
             windows && (rule->limits[i].algorithm == LIMIT_FIXED_WINDOW || rule->limits[i].algorithm == LIMIT_CALENDAR);
     rule->counters = (enum rule_counters)below(m, 3);
     rule->on_failure = (enum rule_on_failure)below(m, 3);
+    rule->hold_max_percent = maybe(m) ? 0 : (uint32_t)random_in(&m->random, 1, 100);
     if (!windows || maybe(m))
         return;
     rule->counters = COUNTERS_SHARED;

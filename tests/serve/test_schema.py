@@ -23,7 +23,9 @@ RULE = {
     "ignore_case": True,
     "by": ["key", "header:X-A"],
     "limits": [{"name": "n", "algorithm": "token_bucket", "max": 1, "per": "1s", "burst": 2},
-               {"name": "d", "calendar": "week", "max": 3, "tz": "UTC", "week_start": "sunday"}],
+               {"name": "d", "calendar": "week", "max": 3, "tz": "UTC", "week_start": "sunday"},
+               {"name": "c", "concurrent": 2, "ttl": "5s"}],
+    "hold_max": "50%",
     "mode": "enforce",
     "enabled": True,
     "expires": "2030-01-01T00:00:00Z",
@@ -53,8 +55,15 @@ RULES = [{"limits": limits} for limits in (
       for more in ({}, {"tz": "UTC"}, {"burst": 2}, {"week_start": "sunday"}, {"week_start": "Sunday"})),
     {**LIMIT, "algorithm": "fixed_window", "burst": 2}, {**LIMIT, "algorithm": "fixed_window", "burst": None},
     *({**LIMIT, "overdraft": value} for value in (True, False, None, "true", "yes", 1, [])),
+    "2 concurrent", "0 concurrent", "two concurrent", "02 concurrent", "2 concurrent 5s", "2 tokens per 1s", {"concurrent": 0},
+    {"concurrent": 2, "ttl": None, "algorithm": "concurrent"}, {"concurrent": 2, "ttl": "1h", "max": None, "per": None},
+    *({"concurrent": 2, name: value} for name, value in (
+        ("max", 2), ("per", "1s"), ("burst", 2), ("calendar", "day"), ("tz", "UTC"), ("week_start", "monday"), ("unit", "bytes"),
+        ("algorithm", "fixed_window"))),
+    {"algorithm": "concurrent", "max": 2}, {"algorithm": "concurrent", "max": 2, "per": "1s"}, {"ttl": "1s"}, {**LIMIT, "ttl": "1s"},
+    {**LIMIT, "ttl": None, "concurrent": None},
 )] + [{"limits": LIMIT, **more} for more in (
-    {"by": "ip"}, {"by": []}, {"by": ["ip", "ip"]}, {"by": "colour"}, {"by": ["method", "path", "route", "host", "ip", "user", "event", "key"]},
+    *({"hold_max": share} for share in ("1%", "100 %", "0%", "101%", "50", 50, "0.5%", "")), {"by": "ip"}, {"by": []}, {"by": ["ip", "ip"]}, {"by": "colour"}, {"by": ["method", "path", "route", "host", "ip", "user", "event", "key"]},
     {"by": ["method", "path", "route", "host", "ip", "user", "event", "key", "header:X-A"]}, {"match": None}, {"match": {}},
     {"match": {"path": "/a"}}, {"match": {"path": {"regex": "a"}}}, {"match": {"method": "GET"}}, {"match": {"event": 7}},
     *({"match": {name: condition}} for name in ("user", "host", "method") for condition in (

@@ -272,6 +272,33 @@ static void plans_and_units_are_set(void **state)
     source_close(source);
 }
 
+static void slots_and_holds_are_set(void **state)
+{
+    struct source *source = fresh_source(*state);
+    put(source, "{ id: run, by: key, limits: [ 3 concurrent, 10 per 1s ], hold_max: 50% }");
+    expect_rules(source, NULL, "run 3 concurrent (ttl 1m) 10 per 1s");
+    good(set(source, "run", "limits.concurrent.ttl", "5m")); /* of the short form */
+    good(set(source, "run", "limits.concurrent.concurrent", "4"));
+    expect_rules(source, NULL, "run 4 concurrent (ttl 5m) 10 per 1s");
+    bad(set(source, "run", "limits.concurrent.max", "5"), "limits[0].max: cannot be combined with `concurrent`");
+    bad(set(source, "run", "limits.token_bucket.ttl", "5s"), "limits[1].ttl: is allowed with `concurrent` only");
+    bad(set(source, "run", "limits.concurrent.slots", "5"), "week_start, concurrent, ttl and name");
+    bad(set(source, "run", "hold_max", "half"), "hold_max: must be a part of a limit's max in whole percent");
+    good(set(source, "run", "hold_max", "25%"));
+    good(set(source, "run", "limits", "7 concurrent"));
+    good(set(source, "run", "concurrent", "8")); /* the only limit */
+    good(set(source, "run", "ttl", "10s"));
+    expect_rules(source, NULL, "run 8 concurrent (ttl 10s)");
+    struct source_reading reading = { 0 };
+    good(source_read(source, NULL, &reading, &error));
+    assert_int_equal(reading.rules->rules[0].hold_max_percent, 25);
+    source_reading_done(&reading);
+    good(set(source, "run", "hold_max", ""));
+    good(set(source, "run", "ttl", ""));
+    expect_rules(source, NULL, "run 8 concurrent (ttl 1m)");
+    source_close(source);
+}
+
 static void rules_are_put_set_switched_and_removed(void **state)
 {
     struct source *source = fresh_source(*state);
@@ -551,6 +578,9 @@ static void bad_rows_can_be_mended(void **state)
     hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (2, 'POST y', -1, 0, -1)");
     bad(set(source, "throttled-call-1", "max", "-5"), "must be");
     bad(set(source, "throttled-call-1", "by", "ip"), "a row of THROTTLED_CALLS");
+    bad(set(source, "throttled-call-1", "hold_max", "50%"), "a row of THROTTLED_CALLS");
+    bad(set(source, "throttled-call-1", "unit", "tokens"), "a row of THROTTLED_CALLS");
+    bad(set(source, "throttled-call-1", "limits", "5 concurrent"), "a row of THROTTLED_CALLS");
     good(set(source, "throttled-call-1", "max", "5"));
     good(source_remove(source, SV("throttled-call-2"), me, &error));
     good(source_undo(source, SV("throttled-call-2"), 0, me, NULL, &error));
@@ -759,6 +789,7 @@ int main(void)
         { "what it takes to read is little", what_it_takes_to_read_is_little },
         { "enabled in many spellings", enabled_in_many_spellings },
         { "plans and units are set", plans_and_units_are_set },
+        { "slots and holds are set", slots_and_holds_are_set },
         { "rules are put, set, switched and removed", rules_are_put_set_switched_and_removed },
         { "a field is set and the rest stays", a_field_is_set_and_the_rest_stays },
         { "calls are throttled", calls_are_throttled },
