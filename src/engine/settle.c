@@ -4,8 +4,11 @@
  * their generation, so a cell that was given to another subject or was reset meanwhile gets nothing, nor does a later
  * window, a rule that was removed, or a bucket that fills at another rate by now.
  *
- * Nothing is settled twice: receipts are numbered, and the table knows which numbers can still be used (receipt_ring.c). The
- * number is used first. A process that dies after that leaves a hold to its time to live, and a charge as it is. */
+ * Nothing is settled twice: receipts are numbered, and the table knows which numbers can still be used (receipt_ring.c).
+ * The number is used first. A process that dies after that leaves a hold to its time to live, and a charge as it is.
+ *
+ * What counts in the store can be settled on any of its hosts: the receipt is sealed with the store's secret, too, and the
+ * store itself sees to it that nothing is settled twice. Another host leaves the rest of the receipt alone. */
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -28,7 +31,10 @@ struct settling {
     const struct bound *bound;
     const struct weir_receipt *receipt;
     struct amounts amounts;
+    uint32_t renew_ms; /* 0: it is settled */
     int64_t now_us;
+    bool is_own;   /* it was made by this table */
+    bool of_store; /* what counts in the store was charged in this one */
 };
 
 static uint64_t true_amount(const struct amounts *a, const struct weir_charged *charged)
@@ -107,43 +113,50 @@ static void on_sent(struct store_call *call)
     free(call);
 }
 
-static struct limit_state taken_state(const struct limit *limit, uint64_t origin)
+/* Holds have to be told that they are settled, also with what they were. Charges stay as they are then. */
+static bool is_told(const struct settling *s, const struct weir_charged *charged, uint64_t to)
 {
-    struct limit_count count = { .end_us = limit_origin_end(origin) };
-    bool window = limit->algorithm == LIMIT_FIXED_WINDOW || limit->algorithm == LIMIT_CALENDAR;
-    return window ? limit_count_state(&count) : (struct limit_state){ .time = origin };
+    return receipt_how(charged).on_hold || (s->renew_ms == 0 && to != charged->cost);
 }
 
-/* Adds what is to be given back there. */
+/* Returns false if it is not in the receipt. */
 static bool add_to_call(struct posted *p, const struct settling *s, const struct weir_charged *charged)
 {
     struct receipt_how how = receipt_how(charged);
     struct receipt_name name;
-    uint64_t to = true_amount(&s->amounts, charged);
+    uint64_t to = how.algorithm == LIMIT_CONCURRENT ? 0 : true_amount(&s->amounts, charged);
     size_t i = p->call.rule_count;
-    if (!receipt_name(s->receipt, charged, &name) || how.algorithm > LIMIT_CALENDAR || to > charged->cost)
+    if (!receipt_name(s->receipt, charged, &name) || how.algorithm > LIMIT_CONCURRENT)
         return false;
+    if (!is_told(s, charged, to))
+        return s->renew_ms == 0;
     struct limit *limit = &p->limits[i];
     limit_init(limit, how.algorithm, charged->limit, 0, (int64_t)charged->rate);
     size_t at = (size_t)(name.key.ptr - s->receipt->keys);
     p->cells[i] = (struct store_cell){ .limit = limit,
                                        .field = sv_of(p->keys + at + name.key.len, name.field.len),
                                        .off_us = how.off_ms * US_PER_MS,
-                                       .cost = charged->cost - to,
-                                       .state = taken_state(limit, charged->origin) };
+                                       .cost = charged->cost,
+                                       .to = to,
+                                       .hold = { .ttl_us = how.on_hold, .keep = how.keep, .nth = (uint16_t)how.nth },
+                                       .state = limit_origin_state(limit, charged->origin) };
     p->rules[i] = (struct store_rule){ .key = sv_of(p->keys + at, name.key.len), .cells = &p->cells[i], .cell_count = 1 };
     p->call.rule_count++;
     return true;
 }
 
+/* Settles or renews what counts there; returns the number of these limits. Nobody waits for the answer. */
 static int settle_store(const struct settling *s)
 {
     struct weir *weir = s->weir;
-    struct posted *p = weir_store_up(weir) ? malloc(sizeof *p) : NULL;
+    struct posted *p = s->of_store && weir_store_up(weir) ? malloc(sizeof *p) : NULL;
     int settled = 0;
     if (!p)
         return 0;
-    p->call = (struct store_call){ .rules = p->rules, .refund = true, .done = on_sent };
+    p->call = (struct store_call){ .rules = p->rules, .settle = true, .done = on_sent };
+    p->call.renew_us = s->renew_ms * US_PER_MS;
+    p->call.hold_id = s->receipt->hold;
+    p->call.mark = s->receipt->store_seal ? s->receipt->store_seal : s->receipt->seal;
     p->call.now_us = weir->store_by_now ? s->now_us : 0;
     p->call.server_us = s->receipt->store_us;
     p->call.deadline_us = clock_steady_us() + weir_deadline_ms(weir) * US_PER_MS;
@@ -151,7 +164,7 @@ static int settle_store(const struct settling *s)
     for (uint32_t i = 0; i < s->receipt->count; i++)
         if (receipt_how(&s->receipt->charged[i]).kind == RECEIPT_STORE)
             settled += add_to_call(p, s, &s->receipt->charged[i]);
-    if (settled > 0)
+    if (p->call.rule_count > 0)
         weir->ops->post(weir->store, &p->call);
     else
         free(p);
@@ -160,47 +173,84 @@ static int settle_store(const struct settling *s)
 
 /* ---- both ---- */
 
-/* A receipt of which nothing can be settled now is not used up. */
+static bool in_store(const struct weir_charged *charged)
+{
+    return receipt_how(charged).kind == RECEIPT_STORE;
+}
+
+/* Returns whether some of it counts in the store, and may be settled there. */
+static bool wants_store(const struct settling *s)
+{
+    for (uint32_t i = 0; s->of_store && i < s->receipt->count; i++)
+        if (in_store(&s->receipt->charged[i]))
+            return true;
+    return false;
+}
+
+/* A receipt of which nothing can be settled now is not used up; nor one of which a part cannot, since the store is
+ * unavailable: the caller may try again. */
 static bool is_usable(const struct settling *s)
 {
-    for (uint32_t i = 0; i < s->receipt->count; i++) {
+    bool usable = wants_store(s);
+    if (usable && !weir_store_up(s->weir))
+        return false;
+    for (uint32_t i = 0; s->is_own && i < s->receipt->count; i++)
+        usable = usable || (!in_store(&s->receipt->charged[i]) && usable_cell(s, &s->receipt->charged[i]));
+    return usable;
+}
+
+/* Slots of this host do not wait for the store. Each is known by its hold, so it is freed once. */
+static void free_slots(const struct settling *s)
+{
+    for (uint32_t i = 0; s->is_own && i < s->receipt->count; i++) {
         const struct weir_charged *charged = &s->receipt->charged[i];
-        if (receipt_how(charged).kind == RECEIPT_STORE ? weir_store_up(s->weir) : usable_cell(s, charged) != NULL)
-            return true;
+        if (!in_store(charged) && receipt_how(charged).on_hold && receipt_how(charged).algorithm == LIMIT_CONCURRENT)
+            settle_cell(s, charged);
     }
-    return false;
 }
 
 static bool use_number(const struct settling *s)
 {
     struct cells *cells = s->bound->cells;
-    return ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
+    return !s->is_own || ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
 }
 
 static int settle_all(const struct settling *s)
 {
     int settled = 0;
-    bool store = false;
-    if (!is_usable(s) || !use_number(s))
+    if (!is_usable(s)) {
+        free_slots(s);
         return 0;
-    for (uint32_t i = 0; i < s->receipt->count; i++) {
-        const struct weir_charged *charged = &s->receipt->charged[i];
-        bool in_store = receipt_how(charged).kind == RECEIPT_STORE;
-        store = store || in_store;
-        settled += !in_store && settle_cell(s, charged);
     }
-    return settled + (store ? settle_store(s) : 0);
+    if (!use_number(s))
+        return 0;
+    for (uint32_t i = 0; s->is_own && i < s->receipt->count; i++)
+        settled += !in_store(&s->receipt->charged[i]) && settle_cell(s, &s->receipt->charged[i]);
+    return settled + (wants_store(s) ? settle_store(s) : 0);
+}
+
+/* Receipts are good for a day, by the clock of whoever made them. Other hosts know only the store's. */
+static bool is_fresh(const struct settling *s)
+{
+    const struct weir_receipt *r = s->receipt;
+    int64_t last_us = r->until_us > r->at_us ? r->until_us : r->at_us, now_us = s->now_us;
+    if (!s->is_own)
+        now_us += s->weir->ops->offset_us(s->weir->store) - (r->store_us - r->at_us);
+    return now_us - last_us < RECEIPT_LIFE_US && r->at_us - now_us <= RECEIPT_AHEAD_US;
 }
 
 /* Returns 1 if it can be used, 0 if not, or an error. */
-static int check_receipt(struct weir *weir, const struct weir_receipt *r, int64_t now_us)
+static int check_receipt(struct settling *s)
 {
-    int64_t last_us = r->until_us > r->at_us ? r->until_us : r->at_us;
+    const struct weir_receipt *r = s->receipt;
     if (r->count == 0)
         return 0; /* of a request that was not charged; the rest of it was never written */
-    if (!clock_valid(now_us) || r->count > WEIR_RECEIPT_LIMITS || r->keys_len > sizeof r->keys)
+    if (!clock_valid(s->now_us) || r->count > WEIR_RECEIPT_LIMITS || r->keys_len > sizeof r->keys)
         return WEIR_E_INVALID;
-    return receipt_is_sealed(r, weir->cells) && now_us - last_us < RECEIPT_LIFE_US && r->at_us - now_us <= RECEIPT_AHEAD_US;
+    s->is_own = receipt_is_sealed(r, s->weir->cells);
+    /* A receipt that was made before the store's secret was known is good on its own host. */
+    s->of_store = receipt_is_of_store(r, s->weir) || (s->is_own && r->store_seal == 0);
+    return (s->is_own || s->of_store) && is_fresh(s);
 }
 
 static bool amounts_valid(const struct amounts *a)
@@ -215,7 +265,7 @@ int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t 
                 size_t cost_count, int64_t now_us)
 {
     struct settling s = { .weir = weir, .receipt = receipt, .amounts = { cost, costs, cost_count }, .now_us = now_us };
-    int r = amounts_valid(&s.amounts) ? check_receipt(weir, receipt, now_us) : WEIR_E_INVALID;
+    int r = amounts_valid(&s.amounts) ? check_receipt(&s) : WEIR_E_INVALID;
     if (r <= 0)
         return r;
     s.bound = hazard_acquire((void *const *)&weir->current);
@@ -251,29 +301,29 @@ int weir_reserve(struct weir *weir, const struct weir_request *request, int64_t 
     return WEIR_E_INVALID;
 }
 
-static int renew_all(const struct settling *s, uint32_t ttl_ms)
+static int renew_all(const struct settling *s)
 {
-    int renewed = 0;
-    for (uint32_t i = 0; i < s->receipt->count; i++) {
+    int renewed = s->receipt->hold != 0 && wants_store(s) ? settle_store(s) : 0;
+    for (uint32_t i = 0; s->is_own && i < s->receipt->count; i++) {
         const struct weir_charged *charged = &s->receipt->charged[i];
         struct receipt_how how = receipt_how(charged);
         const struct bound_limit *limit = how.kind == RECEIPT_CELL && how.on_hold ? usable_cell(s, charged) : NULL;
         struct cells_charged in = in_cell(s, charged);
-        renewed += limit && cells_renew(s->bound->cells, &limit->limit, &in, ttl_ms, s->now_us);
+        renewed += limit && cells_renew(s->bound->cells, &limit->limit, &in, s->renew_ms, s->now_us);
     }
     return renewed;
 }
 
 int weir_renew(struct weir *weir, const struct weir_receipt *receipt, uint32_t ttl_ms, int64_t now_us)
 {
-    struct settling s = { .weir = weir, .receipt = receipt, .now_us = now_us };
-    int r = ttl_valid(ttl_ms) ? check_receipt(weir, receipt, now_us) : WEIR_E_INVALID;
+    struct settling s = { .weir = weir, .receipt = receipt, .renew_ms = ttl_ms, .now_us = now_us };
+    int r = ttl_valid(ttl_ms) ? check_receipt(&s) : WEIR_E_INVALID;
     if (r <= 0)
         return r;
     s.bound = hazard_acquire((void *const *)&weir->current);
     if (!s.bound)
         return WEIR_E_NO_MEMORY;
-    r = renew_all(&s, ttl_ms);
+    r = renew_all(&s);
     hazard_release();
     return r;
 }
