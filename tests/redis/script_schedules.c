@@ -309,8 +309,9 @@ static void amend_model(struct run *r, const struct receipt *receipt, uint64_t f
         used = used > 0 ? used : 0;
         r->cell.when_us = r->now_us;
     }
+    model_int most = (model_int)LIMIT_MAX_MAX * receipt->limit.per_us;
     used += more - less;
-    r->cell.used = used > 0 ? used : 0;
+    r->cell.used = used < 0 ? 0 : used < most ? used : most;
     r->roundings += 2;
 }
 
@@ -553,15 +554,30 @@ static void ask_settlement(struct run *r)
     script_write_settle(&talk.out, SV("weir"), &r->call);
 }
 
-/* The store does not know calendars: if the clock is before the window of a charge, it takes that for the current one. And
- * where the counts of a sliding window end, it leaves out how much of the previous one is still in view. */
+/* Where the store's rounding decides. */
+static bool is_nearly_over(const struct run *r, const struct receipt *receipt)
+{
+    model_int max = receipt->limit.max, since = r->now_us - receipt->taken_us;
+    model_int off = since * max - (model_int)receipt->limit.per_us * (model_int)receipt->cost;
+    return off <= max && -off <= max;
+}
+
+/* The store does not know calendars: if the clock is before the window of a charge, it takes that for the current one.
+ * Where the counts of a sliding window end, it leaves out how much of the previous one is still in view, and where those of
+ * others become wide, the engine rounds lengths. And it knows windows by their ends alone. */
 static bool agree_on(const struct run *r, const struct receipt *receipt)
 {
+    if (is_bucket(r))
+        return !is_nearly_over(r, receipt);
+    uint64_t previous = r->model.algorithm == LIMIT_SLIDING_WINDOW ? r->state.data >> 32 : 0;
+    if (!r->wide && previous + count_of(r, r->state) + receipt->cost >= UINT32_MAX - 1000)
+        return false;
     if (r->model.algorithm == LIMIT_CALENDAR)
         return window_at(r, limit_state_end(receipt->ours) - 1).start_us <= r->now_us;
     if (r->model.algorithm == LIMIT_SLIDING_WINDOW)
-        return (r->state.data >> 32) + (uint32_t)r->state.data + receipt->cost < UINT32_MAX - 1000;
-    return true;
+        return true;
+    return limit_state_end(r->state) != limit_state_end(receipt->ours) ||
+           limit_own_time(&r->limit, r->state).at_us == limit_own_time(&r->limit, receipt->ours).at_us;
 }
 
 static void ask(struct run *r)

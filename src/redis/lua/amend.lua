@@ -37,13 +37,8 @@ local function amend_slide(value, from, to, start, per)
     return
   else
     local offset = now - its_start
-    if previous + count == 0 or offset >= 2 * per then
-      its_start, previous, count = now, 0, 0
-    elseif offset >= per then
-      its_start, previous, count = its_start + per, count, 0
-    elseif offset < -per then
-      its_start = now
-    end
+    if offset >= per then its_start, previous, count = its_start + per, offset < 2 * per and count or 0, 0 end
+    if offset < -per or previous + count == 0 then its_start = now end
     count = amended(count, 0, to, 2 ^ 32 - 1)
   end
   return pack('<ddd', its_start, previous, count), its_start + 2 * per - now

@@ -77,9 +77,11 @@ for rule = 1, #KEYS do
       end
     elseif ttl == 0 and from ~= to and not freed then
       -- A bucket has no window: its charge is over when it has come back, and not sooner than after its period.
-      local lasts = algorithm == 0 and origin + length * math.max(1, from / rate) - now
-      if not lasts or lasts > 0 then state, need = amend(algorithm, stored[i], from, to, origin, rate, length, off) end
-      if state and not is_first(holds, nth, lasts or need) then state = nil end
+      local lasts = off
+      if algorithm == 0 then lasts = length * math.max(1, from / rate) elseif algorithm == 2 then lasts = 2 * length end
+      lasts = lasts - (now - origin)
+      if lasts > 0 then state, need = amend(algorithm, stored[i], from, to, origin, rate, length, off) end
+      if state and not is_first(holds, nth, lasts) then state = nil end
       if state then given = given + 1 end
     end
     if state then
