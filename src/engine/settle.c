@@ -130,6 +130,8 @@ static bool add_to_call(struct posted *p, const struct settling *s, const struct
         return false;
     if (!is_told(s, charged, to))
         return s->renew_ms == 0;
+    if (!how.on_hold)
+        how.nth = (uint32_t)(charged - s->receipt->charged); /* the mark of each charge is its own */
     struct limit *limit = &p->limits[i];
     limit_init(limit, how.algorithm, charged->limit, 0, (int64_t)charged->rate);
     size_t at = (size_t)(name.key.ptr - s->receipt->keys);
@@ -187,26 +189,13 @@ static bool wants_store(const struct settling *s)
     return false;
 }
 
-/* A receipt of which nothing can be settled now is not used up; nor one of which a part cannot, since the store is
- * unavailable: the caller may try again. */
+/* A receipt of which nothing can be settled now is not used up. */
 static bool is_usable(const struct settling *s)
 {
-    bool usable = wants_store(s);
-    if (usable && !weir_store_up(s->weir))
-        return false;
+    bool usable = wants_store(s) && weir_store_up(s->weir);
     for (uint32_t i = 0; s->is_own && i < s->receipt->count; i++)
         usable = usable || (!in_store(&s->receipt->charged[i]) && usable_cell(s, &s->receipt->charged[i]));
     return usable;
-}
-
-/* Slots of this host do not wait for the store. Each is known by its hold, so it is freed once. */
-static void free_slots(const struct settling *s)
-{
-    for (uint32_t i = 0; s->is_own && i < s->receipt->count; i++) {
-        const struct weir_charged *charged = &s->receipt->charged[i];
-        if (!in_store(charged) && receipt_how(charged).on_hold && receipt_how(charged).algorithm == LIMIT_CONCURRENT)
-            settle_cell(s, charged);
-    }
 }
 
 static bool use_number(const struct settling *s)
@@ -215,18 +204,17 @@ static bool use_number(const struct settling *s)
     return !s->is_own || ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
 }
 
+/* The store is told even if the number was used: it may have been unavailable then, and settles nothing twice. */
 static int settle_all(const struct settling *s)
 {
     int settled = 0;
-    if (!is_usable(s)) {
-        free_slots(s);
+    if (!is_usable(s))
         return 0;
-    }
-    if (!use_number(s))
-        return 0;
-    for (uint32_t i = 0; s->is_own && i < s->receipt->count; i++)
+    bool first = use_number(s);
+    for (uint32_t i = 0; first && s->is_own && i < s->receipt->count; i++)
         settled += !in_store(&s->receipt->charged[i]) && settle_cell(s, &s->receipt->charged[i]);
-    return settled + (wants_store(s) ? settle_store(s) : 0);
+    settled += wants_store(s) ? settle_store(s) : 0;
+    return first ? settled : 0;
 }
 
 /* Receipts are good for a day, by the clock of whoever made them. Other hosts know only the store's. */
