@@ -431,6 +431,43 @@ static void holds_stay_as_long_as_they_matter(void **state)
     assert_true(INTEGER("PTTL", HOLDS) > 3599 * 1000);
     assert_int_equal(renew(&q, 2 * HOUR_US, NOON_US), 1);
     assert_true(INTEGER("PTTL", HOLDS) > 7199 * 1000);
+    /* And it may last for longer than what it charged. */
+    question_init(&q, NOON_US);
+    q.expires = true;
+    q.rules[0].key = weir_str("{u1}:second:key");
+    add(&q, 0, LIMIT_TOKEN_BUCKET, 10, S);
+    hold_all(&q, 1, 60 * S, false);
+    assert_true(allowed(&q));
+    assert_true(INTEGER("PTTL", SECOND ":h") > 60 * 1000);
+}
+
+static void a_debt_stays_as_long_as_it_matters(void **state)
+{
+    struct question q;
+    (void)state;
+    question_init(&q, NOON_US);
+    q.expires = true;
+    add(&q, 0, LIMIT_TOKEN_BUCKET, 10, 10 * S);
+    hold_all(&q, 1, S, false);
+    assert_true(allowed(&q));
+    assert_int_equal(settle(&q, 1000, NOON_US + 1), 1);
+    assert_true(INTEGER("PTTL", FIRST) > 990 * 1000);
+}
+
+/* One that is over is dropped when its window is, at the latest when another one is over. */
+static void what_cannot_be_settled_is_dropped(void **state)
+{
+    struct question q;
+    (void)state;
+    hold_in_window(&q, 10, 10, 1, S, false);
+    assert_true(passes(10, 1, NOON_US + S));
+    assert_int_equal(INTEGER("ZCARD", HOLDS), 1);
+    question_init(&q, NOON_US + HOUR_US + S); /* the next window */
+    add(&q, 0, LIMIT_FIXED_WINDOW, 10, HOUR_US)->cost = 10;
+    hold_all(&q, 2, S, false);
+    assert_true(allowed(&q));
+    assert_true(passes(10, 1, NOON_US + HOUR_US + 2 * S));
+    assert_int_equal(INTEGER("ZCARD", HOLDS), 1);
 }
 
 static void a_subject_that_is_forgotten_holds_nothing(void **state)
@@ -458,7 +495,7 @@ static void charges_before_it_was_forgotten_stay(void **state)
     struct weir_str key = weir_str("{u1}:first:key");
     (void)state;
     question_init(&before, 0);
-    add(&before, 0, LIMIT_FIXED_WINDOW, 10, HOUR_US)->cost = 5;
+    add_calendar(&before, 0, 10, DAY_US, clock_now_us())->cost = 5;
     after = before;
     after.call.rules = after.rules;
     after.rules[0].cells = after.cells[0];
@@ -600,6 +637,8 @@ int main(void)
         TEST(holds_of_one_limit_are_told_apart),
         TEST(plans_of_a_batch_hold_each_for_itself),
         TEST(holds_stay_as_long_as_they_matter),
+        TEST(a_debt_stays_as_long_as_it_matters),
+        TEST(what_cannot_be_settled_is_dropped),
         TEST(a_subject_that_is_forgotten_holds_nothing),
         TEST(charges_before_it_was_forgotten_stay),
         TEST(slots_are_free_when_they_are_released_or_over),
