@@ -130,6 +130,9 @@ static bool add_to_call(struct posted *p, const struct settling *s, const struct
         return false;
     if (!is_told(s, charged, to))
         return s->renew_ms == 0;
+    int64_t hold_us = how.on_hold ? 1 : 0;
+    if (s->renew_ms > 0)
+        hold_us = s->renew_ms * US_PER_MS;
     if (!how.on_hold)
         how.nth = (uint32_t)(charged - s->receipt->charged); /* the mark of each charge is its own */
     struct limit *limit = &p->limits[i];
@@ -140,7 +143,7 @@ static bool add_to_call(struct posted *p, const struct settling *s, const struct
                                        .off_us = how.off_ms * US_PER_MS,
                                        .cost = charged->cost,
                                        .to = to,
-                                       .hold = { .ttl_us = how.on_hold, .keep = how.keep, .nth = (uint16_t)how.nth },
+                                       .hold = { .ttl_us = hold_us, .keep = how.keep, .nth = (uint16_t)how.nth },
                                        .state = limit_origin_state(limit, charged->origin) };
     p->rules[i] = (struct store_rule){ .key = sv_of(p->keys + at, name.key.len), .cells = &p->cells[i], .cell_count = 1 };
     p->call.rule_count++;
@@ -156,7 +159,7 @@ static int settle_store(const struct settling *s)
     if (!p)
         return 0;
     p->call = (struct store_call){ .rules = p->rules, .settle = true, .done = on_sent };
-    p->call.renew_us = s->renew_ms * US_PER_MS;
+    p->call.renew = s->renew_ms > 0;
     p->call.hold_id = s->receipt->hold;
     p->call.mark = s->receipt->store_seal ? s->receipt->store_seal : s->receipt->seal;
     p->call.now_us = weir->store_by_now ? s->now_us : 0;

@@ -72,7 +72,7 @@ struct store_call {
     size_t rule_count;
     bool charge;      /* the cells are charged their costs; else the call only looks */
     bool settle;      /* nothing is decided: what the cells were charged at server_us, leaving their state, becomes `to` */
-    int64_t renew_us; /* with settle, if it is not 0: holds last for so long from now on instead */
+    bool renew;       /* with settle: instead, holds last for their ttl_us from now on */
     uint32_t hold_id; /* number of the holds of the call; 0: there are none */
     uint64_t
         mark; /* with settle: of the receipt, which changes a charge that is not a hold once; 0: the caller sees to that */

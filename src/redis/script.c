@@ -237,7 +237,7 @@ static void put_taken(struct buf *out, const struct store_cell *cell, int64_t ta
     if (l->algorithm == LIMIT_CALENDAR)
         per = (double)limit_length_unpack(limit_count_read(l, NULL, cell->state).length);
     PUT_DOUBLES(out, l->algorithm, hold_kind(&cell->hold), cell->hold.nth, (double)cell->cost, (double)cell->to, origin,
-                (double)l->max, per, (double)cell->off_us);
+                (double)l->max, per, (double)cell->off_us, (double)cell->hold.ttl_us);
 }
 
 static void put_mark(struct buf *out, uint64_t mark)
@@ -258,8 +258,8 @@ void script_write_settle(struct buf *out, sv prefix, const struct store_call *ca
     for (size_t i = 0; i < call->rule_count; i++)
         if (was_charged(&call->rules[i]))
             put_key(out, &start, call->rules[i].key);
-    put_head(out, '$', (4 + rules + 9 * cells) * sizeof(double));
-    PUT_DOUBLES(out, (double)call->now_us, (double)call->server_us, call->hold_id, (double)call->renew_us);
+    put_head(out, '$', (4 + rules + 10 * cells) * sizeof(double));
+    PUT_DOUBLES(out, (double)call->now_us, (double)call->server_us, call->hold_id, call->renew);
     for (size_t i = 0; i < call->rule_count; i++) {
         const struct store_rule *rule = &call->rules[i];
         if (!was_charged(rule))

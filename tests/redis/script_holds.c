@@ -62,7 +62,9 @@ static int64_t settle(const struct question *q, uint64_t to, int64_t now_us)
 static int64_t renew(const struct question *q, int64_t ttl_us, int64_t now_us)
 {
     struct question s = *q;
-    s.call.renew_us = ttl_us;
+    s.call.renew = true;
+    for (size_t i = 0; i < RULES * CELLS; i++)
+        s.cells[i / CELLS][i % CELLS].hold.ttl_us = ttl_us;
     return settle(&s, 0, now_us);
 }
 

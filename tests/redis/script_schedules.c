@@ -545,9 +545,11 @@ static void ask_settlement(struct run *r)
     r->call.server_us = receipt->taken_us;
     r->call.hold_id = receipt->hold_id;
     r->call.mark = receipt->mark;
-    r->call.renew_us = r->action == RENEW ? 1 + random_scaled(&r->rnd, length_at(r)) : 0;
+    r->call.renew = r->action == RENEW;
     r->cells[0].limit = &receipt->limit;
     r->cells[0].hold = receipt->hold;
+    if (r->call.renew)
+        r->cells[0].hold.ttl_us = 1 + random_scaled(&r->rnd, length_at(r));
     r->cells[0].cost = receipt->cost;
     r->cells[0].to = pick_to(r, receipt);
     r->cells[0].state = receipt->theirs;
@@ -611,7 +613,7 @@ static void check_renewal(struct run *r, int64_t renewed)
     bool lasts = receipt->until_us > r->now_us;
     EXPECT(r, renewed == lasts);
     if (lasts)
-        receipt->until_us = r->now_us + r->call.renew_us;
+        receipt->until_us = r->now_us + r->cells[0].hold.ttl_us;
 }
 
 static void check_settlement(struct run *r, int64_t settled)

@@ -92,7 +92,7 @@ local function decide(keys, fields, at, charge, rules, held)
       end
       if folded then
         -- The rule is judged again, from its first cell on; nothing is said of this one yet.
-        at, cell, i, fits = at - 56 * i, cell - i, 0, true
+        at, cell, i = at - 56 * i, cell - i, 0
         states = call('HMGET', key, spread(ARGV, cell + 1, cell + cells))
         room, moved, max = true, false, 1
       end
