@@ -469,8 +469,9 @@ WEIR_API int weir_reserve(struct weir *weir, const struct weir_request *request,
  * Returns the number of limits that were settled; 0 if the receipt was used before, so that settling twice is once. Nothing
  * is done for a window that is over, and nothing is given back to a rule that was removed, a subject that was reset or a
  * bucket whose rate has changed since. A receipt cannot be used more than a day after its hold or charge, after 16,320 later
- * ones of its subject, or with another cells table, except for limits that count in the store: these are settled there, on
- * any host, and the call does not wait for the store's answer. Returns WEIR_E_INVALID (now_us, an amount, or a receipt that
+ * ones of its subject, or with another cells table, except for limits that count in the store: any host of the store settles
+ * these. The store is told, and sees to it that twice is once, but the call does not wait for its answer. While the store is
+ * unavailable these limits are not settled and not counted in the result: call again later. Returns WEIR_E_INVALID (now_us, an amount, or a receipt that
  * cannot be one) or WEIR_E_NO_MEMORY. */
 WEIR_API int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t cost,
                          const struct weir_cost *costs, size_t cost_count, int64_t now_us);

@@ -111,8 +111,6 @@ static struct bound_set bind_set(struct binder *b, struct bound_rule *rule, cons
     struct bound_set set = { b->next, (uint32_t)count, rule->counter };
     for (size_t i = 0; i < count; i++)
         bind_limit(b, rule, &specs[i], i == 0);
-    for (size_t i = 0; i < count; i++)
-        rule->slots = rule->slots || specs[i].algorithm == LIMIT_CONCURRENT;
     rule->limit_most = count > rule->limit_most ? (uint32_t)count : rule->limit_most;
     return set;
 }

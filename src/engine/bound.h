@@ -54,7 +54,6 @@ struct bound_rule {
     bool by_path;              /* or by route: it counts for every reading of the path that it matches */
     bool chooses;              /* it has plans or overrides: bound_choose() says which limits count */
     bool overridden;
-    bool slots;                         /* some of its limits, in whatever set, counts what is in flight */
     bool penalises;                     /* `penalty` is not NULL */
     const struct bound_set *plans;      /* as in `rule` */
     const sv *plan_names;               /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */

@@ -33,7 +33,7 @@ void counter_note_refusal(struct decision *d, struct counter *c)
     struct cells_taken taken;
     struct cells_ask ask = c->ask;
     if (ask.limit->algorithm == LIMIT_CONCURRENT)
-        return; /* it has no clock of its own */
+        return;                             /* it has no clock of its own */
     ask.cost = ask.cost > 0 ? ask.cost : 1; /* what refuses 0 refuses 1 */
     if (cells_take(d->bound->cells, &ask, &taken))
         cells_refund(d->bound->cells, ask.limit, &taken, ask.now_us);
@@ -41,8 +41,11 @@ void counter_note_refusal(struct decision *d, struct counter *c)
 
 /* ---- slices ---- */
 
+/* What is in flight is not owed: it is over sooner or later. */
 static struct limit_state owe(struct decision *d, struct counter *c, const struct limit *rank, uint64_t cost)
 {
+    if (c->limit->limit.algorithm == LIMIT_CONCURRENT)
+        return (struct limit_state){ 0 };
     return debt_add(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, rank, &c->window, c->ask.now_us,
                     cost);
 }
@@ -192,11 +195,20 @@ static enum counter_outcome look_at_standin(struct decision *d, struct counter *
     return c->outcome = standin == ON_FAILURE_ALLOW ? COUNTER_FITS : COUNTER_REFUSES;
 }
 
+/* Only slots are held: other charges are owed to the store, and stay. */
+static enum counter_outcome take_standin_cell(struct decision *d, struct counter *c)
+{
+    if (c->limit->limit.algorithm == LIMIT_CONCURRENT)
+        return hold_take(d, c);
+    return cell_taken(c, cells_take(d->bound->cells, &c->ask, &c->taken));
+}
+
 /* The cell is charged before the debt: a process that dies between the two has counted too much on this host. */
 static enum counter_outcome take_standin(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
-    enum counter_outcome outcome = rc->standin == ON_FAILURE_LOCAL ? take_cell(d, c) : look_at_standin(d, c);
+    c->on_hold = false;
+    enum counter_outcome outcome = rc->standin == ON_FAILURE_LOCAL ? take_standin_cell(d, c) : look_at_standin(d, c);
     c->held = outcome == COUNTER_FITS;
     if (c->held)
         rc->owed = owe(d, c, &rc->share, c->ask.cost);
@@ -208,6 +220,8 @@ static void give_back_standin(struct decision *d, struct counter *c)
     const struct remote_counter *rc = remote_of(d, c);
     if (rc->standin == ON_FAILURE_LOCAL)
         give_back_cell(d, c);
+    if (c->limit->limit.algorithm == LIMIT_CONCURRENT)
+        return;
     debt_undo(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, rc->owed, c->ask.now_us, c->ask.cost,
               decision_now_us(d));
 }

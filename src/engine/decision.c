@@ -355,13 +355,16 @@ static bool make_up(struct decision *d)
     if (call->result != STORE_DECIDED || !call->allowed || !call->charge)
         return false;
     if (!d->allowed) {
-        remote_restore_costs(d);
-        d->remote->weir->ops->link_refund(call->link, call);
+        remote_settle_call(d, false);
         return true;
     }
-    /* It passed, and stand-ins counted it: the store counts it now. Stand-ins for slices were not part of the call. */
+    /* It passed, and stand-ins counted it: the store counts it now, as a charge, since no receipt names its holds.
+     * Stand-ins for slices were not part of the call; those for slots are in the receipt. */
+    if (call->hold_id != 0)
+        remote_settle_call(d, true);
     for (size_t i = 0; i < d->enforced; i++)
-        if (d->counters[i].kind == COUNTER_STANDIN && d->counters[i].held && d->remote->counters[i].cell) {
+        if (d->counters[i].kind == COUNTER_STANDIN && d->counters[i].held && !d->counters[i].on_hold &&
+            d->remote->counters[i].cell) {
             counter_give_back(d, &d->counters[i]);
             made_up = true;
         }

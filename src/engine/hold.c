@@ -34,7 +34,7 @@ void hold_plan(struct decision *d)
     for (size_t i = 0; i < d->count; i++) {
         struct counter *c = &d->counters[i];
         bool slot = c->ask.limit->algorithm == LIMIT_CONCURRENT;
-        d->holds = d->holds || (c->ask.cost > 0 && hold_wants(d, c));
+        d->holds = d->holds || (c->ask.cost > 0 && (hold_wants(d, c) || (reserves && c->kind == COUNTER_STORE)));
         if (reserves && !slot && c->rule->rule->hold_max_percent > 0 && c->ask.cost > most_of(c))
             c->ask.cost = WEIR_AMOUNT_MAX + 1; /* no wait is long enough */
     }
@@ -47,6 +47,16 @@ uint32_t hold_ttl_ms(const struct decision *d, const struct counter *c)
     if (d->request->ttl_ms > 0)
         return d->request->ttl_ms;
     return (uint32_t)(c->ask.limit->per_us / US_PER_MS);
+}
+
+struct store_hold hold_in_store(const struct decision *d, const struct counter *c, size_t nth)
+{
+    bool holds = d->holds && c->ask.cost > 0 && (hold_wants(d, c) || d->request->ttl_ms > 0);
+    if (!holds)
+        return (struct store_hold){ 0 };
+    return (struct store_hold){
+        .ttl_us = hold_ttl_ms(d, c) * US_PER_MS, .amount = c->ask.cost, .keep = !hold_wants(d, c), .nth = (uint16_t)nth
+    };
 }
 
 /* ---- taking ---- */

@@ -1,8 +1,10 @@
-/* Charges of a decision that are holds: of a request with a ttl_ms all, else those of limits that count what is in flight. */
+/* Charges of a decision that are holds: of a request with a ttl_ms all, else those of limits that count what is in flight.
+ */
 #ifndef ENGINE_HOLD_H
 #define ENGINE_HOLD_H
 
 #include "engine/decision.h"
+#include "engine/store.h"
 
 /* Says whether the decision has holds, and lets limits refuse that allow a hold only a part of their max. */
 void hold_plan(struct decision *d);
@@ -12,6 +14,10 @@ static inline bool hold_wants(const struct decision *d, const struct counter *c)
 {
     return c->ask.limit->algorithm == LIMIT_CONCURRENT || (d->request->ttl_ms > 0 && !d->request->keep);
 }
+
+/* Returns the hold of a counter in the store. There all charges of a request with a ttl_ms are holds, also those that are
+ * kept: that is how the store knows that a hold was not settled yet. */
+struct store_hold hold_in_store(const struct decision *d, const struct counter *c, size_t nth);
 
 /* Of a counter in a cell. */
 enum counter_outcome hold_take(const struct decision *d, struct counter *c);

@@ -23,16 +23,6 @@ static bool shares(const struct weir *weir)
     return weir->store || lender_status_read(weir->cells, clock_steady_us()).counters;
 }
 
-/* Slots are counted in cells of this host. NULL: this rule can be counted. */
-static const char *why_no_slots(const struct bound_rule *rule)
-{
-    bool slots = rule->slots && rule->mode != MODE_OFF && rule->counter != COUNTER_CELL;
-    return slots ? "has a limit with `concurrent`, which weir counts on each host, and the rule counts in the store that "
-                   "many "
-                   "hosts share; give it `counters: local`, or put this limit into a rule of its own that has it"
-                 : NULL;
-}
-
 /* A process that must not wait for a network can count in slices, and not in the store itself; in slices only where
  * whoever fetches them reaches its cells. NULL: this rule can be counted. */
 static const char *why_not(const struct weir *weir, const struct bound_rule *rule)
@@ -60,8 +50,7 @@ static int check_remote(const struct weir *weir, const struct bound *bound, stru
     size_t count = ruleset_rules(bound->ruleset)->rule_count;
     for (size_t i = 0; i < count; i++) {
         const struct rule *rule = bound->rules[i].rule;
-        const char *why = why_no_slots(&bound->rules[i]);
-        why = why || weir->store ? why : why_not(weir, &bound->rules[i]);
+        const char *why = why_not(weir, &bound->rules[i]);
         sv file = rule->file.len > 0 ? rule->file : weir_str(weir->rules_file ? weir->rules_file : "rules");
         if (why)
             return err_set(error, WEIR_E_RULES, "%.*s:%d: rule %.*s %s", SV_FMT(file), rule->line, SV_FMT(rule->id), why);
@@ -84,7 +73,7 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
     r = bound_new(&fresh, ruleset, weir->cells, sharing, error);
     if (r < 0)
         return r;
-    if ((r = check_remote(weir, fresh, error)) < 0) {
+    if (!weir->store && (r = check_remote(weir, fresh, error)) < 0) {
         bound_free(fresh);
         return r;
     }

@@ -111,10 +111,11 @@ size_t key_write_facts(char to[STORE_KEY_MAX], const struct bound_rule *rule, st
 
 size_t field_write(char to[STORE_FIELD_MAX], const struct rule_limit *limit)
 {
-    static const char letters[] = {
-        [LIMIT_TOKEN_BUCKET] = 'b', [LIMIT_FIXED_WINDOW] = 'f', [LIMIT_SLIDING_WINDOW] = 's',
-        [LIMIT_CALENDAR] = 'c',     [LIMIT_CONCURRENT] = 'h',
-    };
+    static const char letters[] = { [LIMIT_TOKEN_BUCKET] = 'b',
+                                    [LIMIT_FIXED_WINDOW] = 'f',
+                                    [LIMIT_SLIDING_WINDOW] = 's',
+                                    [LIMIT_CALENDAR] = 'c',
+                                    [LIMIT_CONCURRENT] = 'n' };
     memcpy(to, limit->name.ptr, limit->name.len);
     to[limit->name.len] = '.';
     to[limit->name.len + 1] = letters[limit->algorithm];

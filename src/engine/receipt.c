@@ -17,22 +17,26 @@ enum { SLICE_OFF_MS = 10000 };
 
 /* ---- one charge ---- */
 
-/* kind 1 · on hold 1 · algorithm 3 · generation 10 · off 17 */
-enum { HOW_HOLD = 1, HOW_ALGORITHM = 2, HOW_GEN = 5, HOW_OFF = 15, GEN_MASK_BITS = 10, OFF_BITS = 17 };
+/* kind 1 · on hold 1 · algorithm 3 · generation 10, or keep 1 · nth 9 · off 17 */
+enum { HOW_HOLD = 1, HOW_ALGORITHM = 2, HOW_GEN = 5, HOW_KEEP = 14, HOW_OFF = 15, GEN_BITS = 10, NTH_BITS = 9 };
 
 static uint32_t how_word(const struct receipt_how *how)
 {
-    return how->kind | (uint32_t)how->on_hold << HOW_HOLD | (uint32_t)how->algorithm << HOW_ALGORITHM |
-           how->gen << HOW_GEN | how->off_ms << HOW_OFF;
+    uint32_t store = how->nth << HOW_GEN | (uint32_t)how->keep << HOW_KEEP;
+    return (how->kind == RECEIPT_STORE ? store : how->gen << HOW_GEN) | how->kind | (uint32_t)how->on_hold << HOW_HOLD |
+           (uint32_t)how->algorithm << HOW_ALGORITHM | how->off_ms << HOW_OFF;
 }
 
 struct receipt_how receipt_how(const struct weir_charged *charged)
 {
     uint32_t how = charged->how;
-    return (struct receipt_how){ .kind = how & 1 ? RECEIPT_STORE : RECEIPT_CELL,
+    bool store = how & 1;
+    return (struct receipt_how){ .kind = store ? RECEIPT_STORE : RECEIPT_CELL,
                                  .on_hold = how >> HOW_HOLD & 1,
                                  .algorithm = (enum limit_algorithm)(how >> HOW_ALGORITHM & 7),
-                                 .gen = how >> HOW_GEN & ((1u << GEN_MASK_BITS) - 1),
+                                 .gen = store ? 0 : how >> HOW_GEN & ((1u << GEN_BITS) - 1),
+                                 .nth = store ? how >> HOW_GEN & ((1u << NTH_BITS) - 1) : 0,
+                                 .keep = store && (how >> HOW_KEEP & 1),
                                  .off_ms = how >> HOW_OFF };
 }
 
@@ -55,6 +59,7 @@ uint32_t receipt_unit(sv unit)
 struct making {
     struct weir_receipt *receipt;
     int64_t until_us; /* what was charged may have decayed, or its window be over, by then */
+    bool in_store;    /* some of it counts there */
 };
 
 /* Receipts of the same limits and subjects are numbered together. The keys of cells are keyed hashes. */
@@ -106,7 +111,27 @@ bool receipt_is_sealed(const struct weir_receipt *r, const struct cells *cells)
     return r->seal == seal_of(r, cells_hash_key(cells), SEAL_MARK ^ cells_identity(cells));
 }
 
-static void end(const struct making *m, struct cells *cells)
+static bool store_secret(const struct weir *weir, struct hash_key *ret)
+{
+    return weir->store && weir->ops->secret && weir->ops->secret(weir->store, ret);
+}
+
+/* Returns 0 while the secret is not known. */
+static uint64_t store_seal(const struct weir_receipt *r, const struct weir *weir)
+{
+    struct hash_key secret;
+    if (!store_secret(weir, &secret))
+        return 0;
+    uint64_t seal = seal_of(r, &secret, STORE_SEAL_MARK);
+    return seal ? seal : 1;
+}
+
+bool receipt_is_of_store(const struct weir_receipt *r, const struct weir *weir)
+{
+    return r->store_seal != 0 && r->store_seal == store_seal(r, weir);
+}
+
+static void end(const struct making *m, struct cells *cells, const struct weir *weir)
 {
     struct weir_receipt *r = m->receipt;
     int64_t last_us = r->until_us > r->at_us ? r->until_us : r->at_us;
@@ -115,6 +140,7 @@ static void end(const struct making *m, struct cells *cells)
     if (r->count > 0)
         r->number = ring_draw_number(cells, receipt_ring(r, cells), r->at_us,
                                      until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1);
+    r->store_seal = weir && m->in_store ? store_seal(r, weir) : 0;
     r->seal = seal_of(r, cells_hash_key(cells), SEAL_MARK ^ cells_identity(cells));
 }
 
@@ -154,15 +180,25 @@ static struct weir_charged *add(struct making *m, const struct counter *c, uint6
     return charged;
 }
 
+/* Returns the end of the hold, by this host's clock. */
+static int64_t add_hold(struct making *m, const struct decision *d, const struct counter *c, int64_t at_us)
+{
+    struct weir_receipt *r = m->receipt;
+    int64_t until_us = at_us + hold_ttl_ms(d, c) * US_PER_MS;
+    r->hold = d->hold_id;
+    r->until_us = until_us > r->until_us ? until_us : r->until_us;
+    return until_us;
+}
+
 static void add_cell(struct making *m, const struct decision *d, const struct counter *c)
 {
     const struct limit *limit = c->ask.limit;
-    struct receipt_how how = { RECEIPT_CELL, c->on_hold, limit->algorithm, cells_generation(&c->taken), 0 };
+    struct receipt_how how = {
+        .kind = RECEIPT_CELL, .on_hold = c->on_hold, .algorithm = limit->algorithm, .gen = cells_generation(&c->taken)
+    };
     int64_t until_us = limit_outlook(limit, c->taken.state, c->taken.at_us).decays_us;
     if (c->on_hold) {
-        int64_t hold_us = c->taken.at_us + hold_ttl_ms(d, c) * US_PER_MS;
-        m->receipt->hold = d->hold_id;
-        m->receipt->until_us = hold_us > m->receipt->until_us ? hold_us : m->receipt->until_us;
+        int64_t hold_us = add_hold(m, d, c, c->taken.at_us);
         until_us = hold_us > until_us ? hold_us : until_us;
     }
     m->until_us = until_us > m->until_us ? until_us : m->until_us;
@@ -174,8 +210,14 @@ static void add_store(struct making *m, const struct decision *d, const struct c
 {
     const struct limit *limit = &c->limit->limit;
     struct receipt_how how = { .kind = RECEIPT_STORE, .algorithm = limit->algorithm };
+    const struct store_cell *cell = remote_of(d, c)->cell;
     uint64_t name, origin;
-    if (!add_name(m->receipt, remote_key(d, c), c->limit->field, &name))
+    if (c->on_hold) {
+        how.on_hold = true;
+        how.keep = cell->hold.keep;
+        how.nth = cell->hold.nth;
+    }
+    if (how.nth >> NTH_BITS || !add_name(m->receipt, remote_key(d, c), c->limit->field, &name))
         return;
     if (c->kind == COUNTER_SLICE) {
         const struct weir *weir = d->remote->weir;
@@ -189,6 +231,27 @@ static void add_store(struct making *m, const struct decision *d, const struct c
     charged->limit = limit->max;
     charged->rate = (uint64_t)limit->per_us;
     m->until_us = CLOCK_END_US;
+    m->in_store = true;
+    if (c->on_hold)
+        add_hold(m, d, c, d->now_us);
+}
+
+/* The store's clock when it was charged. */
+static int64_t store_time(const struct decision *d)
+{
+    const struct weir *weir = d->remote->weir;
+    if (d->remote->call.server_us > 0 || !weir->store)
+        return d->remote->call.server_us;
+    return d->now_us + weir->ops->offset_us(weir->store);
+}
+
+static void add_counter(struct making *m, const struct decision *d, const struct counter *c)
+{
+    bool slot = c->kind == COUNTER_STANDIN && c->on_hold; /* it would stay in use until its time to live */
+    if (c->kind == COUNTER_CELL || slot)
+        add_cell(m, d, c);
+    else if (c->kind != COUNTER_STANDIN)
+        add_store(m, d, c);
 }
 
 void receipt_make(const struct decision *d, struct weir_receipt *ret)
@@ -196,21 +259,16 @@ void receipt_make(const struct decision *d, struct weir_receipt *ret)
     ret->count = ret->keys_len = ret->hold = 0;
     ret->at_us = d->now_us;
     ret->until_us = d->request->ttl_ms > 0 ? d->now_us + d->request->ttl_ms * US_PER_MS : 0;
-    ret->store_us = d->remote ? d->remote->call.server_us : 0;
-    ret->store_seal = 0;
-    struct making m = { ret, d->now_us };
+    ret->store_us = d->remote ? store_time(d) : 0;
+    struct making m = { ret, d->now_us, false };
     /* Slots first: what there is no room for cannot be given back. */
     for (int slots = 1; slots >= 0; slots--)
         for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++) {
             const struct counter *c = &d->counters[i];
-            if (!c->held || (c->limit->limit.algorithm == LIMIT_CONCURRENT) != slots)
-                continue;
-            if (c->kind == COUNTER_CELL)
-                add_cell(&m, d, c);
-            else if (c->kind != COUNTER_STANDIN)
-                add_store(&m, d, c);
+            if (c->held && (c->limit->limit.algorithm == LIMIT_CONCURRENT) == slots)
+                add_counter(&m, d, c);
         }
-    end(&m, d->bound->cells);
+    end(&m, d->bound->cells, d->remote ? d->remote->weir : NULL);
 }
 
 /* ---- as text ---- */

@@ -1,7 +1,7 @@
 /* Receipts: what a request was charged or holds, so that it can be settled (settle.c).
  *
- * A receipt is complete. A limit that counts in a cell is named by its identity, its cell and the window; a limit that counts
- * in the store by its name there and its numbers, so that every host can settle it. */
+ * A receipt is complete. A limit that counts in a cell is named by its identity, its cell and the window; a limit that
+ * counts in the store by its name there and its numbers, so that every host can settle it. */
 #ifndef ENGINE_RECEIPT_H
 #define ENGINE_RECEIPT_H
 
@@ -18,6 +18,8 @@ struct receipt_how {
     bool on_hold;
     enum limit_algorithm algorithm;
     uint32_t gen;    /* cell */
+    uint32_t nth;    /* store: see struct store_hold */
+    bool keep;       /* store: the same */
     uint32_t off_ms; /* store: the end of the window may be wrong by this much */
 };
 struct receipt_how receipt_how(const struct weir_charged *charged);
@@ -34,6 +36,8 @@ bool receipt_name(const struct weir_receipt *receipt, const struct weir_charged 
 void receipt_make(const struct decision *d, struct weir_receipt *ret);
 /* Returns false if it was made up, or made by another table. */
 bool receipt_is_sealed(const struct weir_receipt *receipt, const struct cells *cells);
+/* Returns whether the store of the handle is the one in which it was charged: any of its hosts may have made it. */
+bool receipt_is_of_store(const struct weir_receipt *receipt, const struct weir *weir);
 /* Returns the ring that its number is of: see receipt_ring.h. */
 uint64_t receipt_ring(const struct weir_receipt *receipt, const struct cells *cells);
 /* Returns what tells the rate of a bucket from another; 0 for windows. */

@@ -1,6 +1,7 @@
 #include "engine/remote.h"
 
 #include "engine/handle.h"
+#include "engine/hold.h"
 #include "engine/keys.h"
 
 /* Subjects are hashes: XOR with a constant gives the key of another cell. */
@@ -246,6 +247,8 @@ static void begin_payment(struct decision *d, struct counter *c)
 {
     struct payment *payment = &remote_of(d, c)->payment;
     uint64_t cell = debt_cell(c->limit, c->subject);
+    if (c->limit->limit.algorithm == LIMIT_CONCURRENT)
+        return; /* what is in flight is never owed */
     payment_begin(payment, d->bound->cells, cell, &c->limit->limit, &c->window, c->ask.now_us);
     /* Read last: a late call is counted here before the debt that it leaves is seen above, and its answer may undo that
      * debt. */
@@ -287,11 +290,17 @@ static void add_planned_before(const struct decision *d, const struct counter *c
     }
 }
 
-void remote_restore_costs(struct decision *d)
+void remote_settle_call(struct decision *d, bool keep)
 {
-    for (size_t i = 0; i < d->count; i++)
-        if (d->remote->counters[i].cell)
-            d->remote->counters[i].cell->cost = d->counters[i].ask.cost;
+    struct remote *r = d->remote;
+    for (size_t i = 0; i < d->count; i++) {
+        struct store_cell *cell = r->counters[i].cell;
+        if (!cell)
+            continue;
+        cell->cost = d->counters[i].ask.cost; /* its own: see add_planned_before() */
+        cell->to = keep ? cell->cost : 0;
+    }
+    r->weir->ops->link_settle(r->call.link, &r->call);
 }
 
 void remote_make_call(struct decision *d)
@@ -300,6 +309,7 @@ void remote_make_call(struct decision *d)
     struct lender_status status = store_status(d);
     remote_make_keys(d);
     r->call.charge = d->charges;
+    r->call.hold_id = d->holds ? d->hold_id : 0;
     r->call.now_us = r->weir->store_by_now ? d->now_us : 0;
     for (size_t i = 0; i < d->count; i++) {
         struct counter *c = &d->counters[i];
@@ -307,6 +317,7 @@ void remote_make_call(struct decision *d)
             continue;
         begin_payment(d, c);
         struct store_cell *cell = remote_add_to_call(d, c);
+        cell->hold = hold_in_store(d, c, (size_t)(cell - r->cells));
         cell->debt = r->counters[i].payment.amount;
         add_planned_before(d, c, cell);
         store_windows(c->limit, d->now_us + status.offset_us, &cell->window, &cell->next);
@@ -350,6 +361,7 @@ void remote_take_answer(struct decision *d)
             c->state = &c->look.state;
             c->outcome = cell->fits ? COUNTER_FITS : COUNTER_REFUSES;
             c->held = call->charge && call->allowed && call->rules[k].fits && c->ask.cost > 0;
+            c->on_hold = c->held && cell->hold.ttl_us > 0;
             c->ask.now_us = call->server_us;
             c->window = call->server_us < cell->window.end_us ? cell->window : cell->next;
         }

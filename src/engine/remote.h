@@ -93,8 +93,9 @@ sv remote_key(const struct decision *d, const struct counter *c);
 bool remote_wants_store(const struct decision *d);
 /* Fills d->remote->call with everything that counts in the store. */
 void remote_make_call(struct decision *d);
-/* Gives each cell of the call the cost of its own counter again: a refund gives back that. */
-void remote_restore_costs(struct decision *d);
+/* Settles what the call has charged: with 0, or, if it is kept, with what it was, so that nothing of it is a hold any more
+ * and its slots are free. */
+void remote_settle_call(struct decision *d, bool keep);
 /* Adds the counter to d->remote->call; returns its cell there, which has no windows and no debt yet. */
 struct store_cell *remote_add_to_call(struct decision *d, struct counter *c);
 /* The store says that the windows of the call are not those of its clock: sets them anew. */

@@ -5,7 +5,10 @@
  * window, a rule that was removed, or a bucket that fills at another rate by now.
  *
  * Nothing is settled twice: receipts are numbered, and the table knows which numbers can still be used (receipt_ring.c).
- * The number is used first. A process that dies after that leaves a hold to its time to live, and a charge as it is. */
+ * The number is used first. A process that dies after that leaves a hold to its time to live, and a charge as it is.
+ *
+ * What counts in the store can be settled on any of its hosts: the receipt is sealed with the store's secret, too, and the
+ * store itself sees to it that nothing is settled twice. Another host leaves the rest of the receipt alone. */
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -28,9 +31,13 @@ struct settling {
     const struct bound *bound;
     const struct weir_receipt *receipt;
     struct amounts amounts;
+    bool renews;       /* else it is settled */
+    uint32_t renew_ms; /* 0: slots, for as long as their limits say */
     int64_t now_us;
     const struct bound_limit *limits[WEIR_RECEIPT_LIMITS]; /* of charges in cells; NULL: nothing can be done for it */
-    bool store;                                            /* some charges are in the store */
+    bool is_own;   /* it was made by this table */
+    bool of_store; /* what counts in the store was charged in this one */
+    bool store;    /* some of it is to be settled there */
 };
 
 static uint64_t true_amount(const struct amounts *a, const struct weir_charged *charged)
@@ -98,7 +105,16 @@ static uint32_t slot_ttl_ms(const struct settling *s, const struct weir_charged 
     size_t slot = 0;
     while (is_slot(charged) && (limit = bound_next_limit(s->bound, charged->limit, &slot)) != NULL)
         ttl_us = ttl_us == 0 || limit->limit.per_us < ttl_us ? limit->limit.per_us : ttl_us;
+    struct receipt_how how = receipt_how(charged);
+    if (how.kind == RECEIPT_STORE && how.algorithm == LIMIT_CONCURRENT)
+        ttl_us = (int64_t)charged->rate;
     return (uint32_t)(ttl_us / US_PER_MS);
+}
+
+/* Returns for how long a charge is to be held from now on; 0: it is left as it is. */
+static uint32_t renewed_ms(const struct settling *s, const struct weir_charged *charged)
+{
+    return s->renew_ms > 0 ? s->renew_ms : slot_ttl_ms(s, charged);
 }
 
 static bool settle_cell(const struct settling *s, uint32_t i)
@@ -132,43 +148,56 @@ static void on_sent(struct store_call *call)
     free(call);
 }
 
-static struct limit_state taken_state(const struct limit *limit, uint64_t origin)
+/* Holds have to be told that they are settled, also with what they were. Charges stay as they are then. */
+static bool is_told(const struct settling *s, const struct weir_charged *charged, uint64_t to)
 {
-    struct limit_count count = { .end_us = limit_origin_end(origin) };
-    bool window = limit->algorithm == LIMIT_FIXED_WINDOW || limit->algorithm == LIMIT_CALENDAR;
-    return window ? limit_count_state(&count) : (struct limit_state){ .time = origin };
+    bool on_hold = receipt_how(charged).on_hold;
+    return s->renews ? on_hold && renewed_ms(s, charged) > 0 : on_hold || to != charged->cost;
 }
 
-/* Adds what is to be given back there. */
+/* Returns false if it is not in the receipt. */
 static bool add_to_call(struct posted *p, const struct settling *s, const struct weir_charged *charged)
 {
     struct receipt_how how = receipt_how(charged);
     struct receipt_name name;
-    uint64_t to = true_amount(&s->amounts, charged);
+    uint64_t to = how.algorithm == LIMIT_CONCURRENT ? 0 : true_amount(&s->amounts, charged);
     size_t i = p->call.rule_count;
-    if (!receipt_name(s->receipt, charged, &name) || how.algorithm > LIMIT_CALENDAR || to > charged->cost)
+    if (!receipt_name(s->receipt, charged, &name) || how.algorithm > LIMIT_CONCURRENT)
         return false;
+    if (!is_told(s, charged, to))
+        return !s->renews;
+    int64_t hold_us = how.on_hold ? 1 : 0;
+    if (s->renews)
+        hold_us = renewed_ms(s, charged) * US_PER_MS;
+    if (!how.on_hold)
+        how.nth = (uint32_t)(charged - s->receipt->charged); /* the mark of each charge is its own */
     struct limit *limit = &p->limits[i];
     limit_init(limit, how.algorithm, charged->limit, 0, (int64_t)charged->rate);
     size_t at = (size_t)(name.key.ptr - s->receipt->keys);
     p->cells[i] = (struct store_cell){ .limit = limit,
                                        .field = sv_of(p->keys + at + name.key.len, name.field.len),
                                        .off_us = how.off_ms * US_PER_MS,
-                                       .cost = charged->cost - to,
-                                       .state = taken_state(limit, charged->origin) };
+                                       .cost = charged->cost,
+                                       .to = to,
+                                       .hold = { .ttl_us = hold_us, .keep = how.keep, .nth = (uint16_t)how.nth },
+                                       .state = limit_origin_state(limit, charged->origin) };
     p->rules[i] = (struct store_rule){ .key = sv_of(p->keys + at, name.key.len), .cells = &p->cells[i], .cell_count = 1 };
     p->call.rule_count++;
     return true;
 }
 
+/* Settles or renews what counts there; returns the number of these limits. Nobody waits for the answer. */
 static int settle_store(const struct settling *s)
 {
     struct weir *weir = s->weir;
-    struct posted *p = weir_store_up(weir) ? malloc(sizeof *p) : NULL;
+    struct posted *p = s->of_store && weir_store_up(weir) ? malloc(sizeof *p) : NULL;
     int settled = 0;
     if (!p)
         return 0;
-    p->call = (struct store_call){ .rules = p->rules, .refund = true, .done = on_sent };
+    p->call = (struct store_call){ .rules = p->rules, .settle = true, .done = on_sent };
+    p->call.renew = s->renews;
+    p->call.hold_id = s->receipt->hold;
+    p->call.mark = s->receipt->store_seal ? s->receipt->store_seal : s->receipt->seal;
     p->call.now_us = weir->store_by_now ? s->now_us : 0;
     p->call.server_us = s->receipt->store_us;
     p->call.deadline_us = clock_steady_us() + weir_deadline_ms(weir) * US_PER_MS;
@@ -176,7 +205,7 @@ static int settle_store(const struct settling *s)
     for (uint32_t i = 0; i < s->receipt->count; i++)
         if (receipt_how(&s->receipt->charged[i]).kind == RECEIPT_STORE)
             settled += add_to_call(p, s, &s->receipt->charged[i]);
-    if (settled > 0)
+    if (p->call.rule_count > 0)
         weir->ops->post(weir->store, &p->call);
     else
         free(p);
@@ -189,10 +218,11 @@ static int settle_store(const struct settling *s)
 static bool find_limits(struct settling *s)
 {
     bool usable = false;
+    s->store = false;
     for (uint32_t i = 0; i < s->receipt->count; i++) {
         bool in_store = receipt_how(&s->receipt->charged[i]).kind == RECEIPT_STORE;
-        s->limits[i] = in_store ? NULL : usable_cell(s, &s->receipt->charged[i]);
-        s->store = s->store || in_store;
+        s->limits[i] = in_store || !s->is_own ? NULL : usable_cell(s, &s->receipt->charged[i]);
+        s->store = s->store || (in_store && s->of_store);
         usable = usable || s->limits[i];
     }
     return usable || (s->store && weir_store_up(s->weir));
@@ -201,7 +231,7 @@ static bool find_limits(struct settling *s)
 static bool use_number(const struct settling *s)
 {
     struct cells *cells = s->bound->cells;
-    return ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
+    return !s->is_own || ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
 }
 
 /* A number that the table does not remember, since too many came after it, cannot be told from one that was used. The hold
@@ -219,27 +249,41 @@ static int free_slots(const struct settling *s)
     return freed;
 }
 
+/* The store is told even if the number was used: it may have been unavailable then, and settles nothing twice. */
 static int settle_all(struct settling *s)
 {
     int settled = 0;
     if (!find_limits(s))
         return 0;
-    if (!use_number(s))
-        return free_slots(s);
-    for (uint32_t i = 0; i < s->receipt->count; i++)
+    bool first = use_number(s);
+    for (uint32_t i = 0; first && i < s->receipt->count; i++)
         settled += settle_cell(s, i);
-    return settled + (s->store ? settle_store(s) : 0);
+    int freed = first ? 0 : free_slots(s), told = s->store ? settle_store(s) : 0;
+    return first ? settled + told : freed;
+}
+
+/* Receipts are good for a day, by the clock of whoever made them. Other hosts know only the store's. */
+static bool is_fresh(const struct settling *s)
+{
+    const struct weir_receipt *r = s->receipt;
+    int64_t last_us = r->until_us > r->at_us ? r->until_us : r->at_us, now_us = s->now_us;
+    if (!s->is_own)
+        now_us += s->weir->ops->offset_us(s->weir->store) - (r->store_us - r->at_us);
+    return now_us - last_us < RECEIPT_LIFE_US && r->at_us - now_us <= RECEIPT_AHEAD_US;
 }
 
 /* Returns 1 if it can be used, 0 if not, or an error. */
-static int check_receipt(struct weir *weir, const struct weir_receipt *r, int64_t now_us)
+static int check_receipt(struct settling *s)
 {
-    int64_t last_us = r->until_us > r->at_us ? r->until_us : r->at_us;
+    const struct weir_receipt *r = s->receipt;
     if (r->count == 0)
         return 0; /* of a request that was not charged; the rest of it was never written */
-    if (!clock_valid(now_us) || r->count > WEIR_RECEIPT_LIMITS || r->keys_len > sizeof r->keys)
+    if (!clock_valid(s->now_us) || r->count > WEIR_RECEIPT_LIMITS || r->keys_len > sizeof r->keys)
         return WEIR_E_INVALID;
-    return receipt_is_sealed(r, weir->cells) && now_us - last_us < RECEIPT_LIFE_US && r->at_us - now_us <= RECEIPT_AHEAD_US;
+    s->is_own = receipt_is_sealed(r, s->weir->cells);
+    /* A receipt that was made before the store's secret was known is good on its own host. */
+    s->of_store = receipt_is_of_store(r, s->weir) || (s->is_own && r->store_seal == 0);
+    return (s->is_own || s->of_store) && is_fresh(s);
 }
 
 static bool amounts_valid(const struct amounts *a)
@@ -257,9 +301,9 @@ int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t 
     s.weir = weir;
     s.receipt = receipt;
     s.amounts = (struct amounts){ cost, costs, cost_count };
+    s.renews = false;
     s.now_us = now_us;
-    s.store = false;
-    int r = amounts_valid(&s.amounts) ? check_receipt(weir, receipt, now_us) : WEIR_E_INVALID;
+    int r = amounts_valid(&s.amounts) ? check_receipt(&s) : WEIR_E_INVALID;
     if (r <= 0)
         return r;
     s.bound = hazard_acquire((void *const *)&weir->current);
@@ -309,15 +353,14 @@ uint32_t weir_slot_ttl_ms(struct weir *weir, const struct weir_receipt *receipt)
     return shortest;
 }
 
-/* Without a ttl_ms: slots, for as long as their limits say. */
-static int renew_all(struct settling *s, uint32_t asked_ms)
+static int renew_all(struct settling *s)
 {
-    int renewed = 0;
     find_limits(s);
+    int renewed = s->receipt->hold != 0 && s->store ? settle_store(s) : 0;
     for (uint32_t i = 0; i < s->receipt->count; i++) {
         const struct weir_charged *charged = &s->receipt->charged[i];
         struct cells_charged in = in_cell(s, charged);
-        uint32_t ttl_ms = asked_ms > 0 ? asked_ms : slot_ttl_ms(s, charged);
+        uint32_t ttl_ms = renewed_ms(s, charged);
         renewed += s->limits[i] && in.id != 0 && ttl_ms > 0 &&
                    cells_renew(s->bound->cells, &s->limits[i]->limit, &in, ttl_ms, s->now_us);
     }
@@ -326,14 +369,14 @@ static int renew_all(struct settling *s, uint32_t asked_ms)
 
 int weir_renew(struct weir *weir, const struct weir_receipt *receipt, uint32_t ttl_ms, int64_t now_us)
 {
-    struct settling s = { .weir = weir, .receipt = receipt, .now_us = now_us };
-    int r = ttl_valid(ttl_ms) || ttl_ms == 0 ? check_receipt(weir, receipt, now_us) : WEIR_E_INVALID;
+    struct settling s = { .weir = weir, .receipt = receipt, .renews = true, .renew_ms = ttl_ms, .now_us = now_us };
+    int r = ttl_valid(ttl_ms) || ttl_ms == 0 ? check_receipt(&s) : WEIR_E_INVALID;
     if (r <= 0)
         return r;
     s.bound = hazard_acquire((void *const *)&weir->current);
     if (!s.bound)
         return WEIR_E_NO_MEMORY;
-    r = renew_all(&s, ttl_ms);
+    r = renew_all(&s);
     hazard_release();
     return r;
 }

@@ -10,6 +10,7 @@
 #ifndef ENGINE_STORE_H
 #define ENGINE_STORE_H
 
+#include "base/hash.h"
 #include "limit/limit.h"
 #include "slices/asks.h"
 #include <weir/weir.h>
@@ -23,13 +24,24 @@ enum { RECEIPT_LIFE_S = 24 * 3600 };
 
 /* ---- a call ---- */
 
+/* A charge that is a hold: the store ends it by itself after its time to live, and knows it by the number of the call and
+ * `nth` until it is settled. */
+struct store_hold {
+    int64_t ttl_us;  /* 0: the charge is not a hold */
+    uint64_t amount; /* the counter's own part of the cost */
+    bool keep;       /* after its time to live it is kept as a charge; else it is given back */
+    uint16_t nth;    /* tells apart the holds of a call */
+};
+
 /* One limit of one subject. */
 struct store_cell {
     const struct limit *limit;
     struct weir_str field;      /* its name within the key: the limit's name and the algorithm's letter, "day.c" */
     struct window window, next; /* of a calendar limit, by the store's clock: the current one, and the one after it */
-    int64_t off_us;             /* of a refund: the end of its window may be wrong by this much */
     uint64_t cost;              /* in the limit's unit; 0 looks: it fits while no more than `max` is used */
+    struct store_hold hold;     /* whether the charge is a hold */
+    uint64_t to;                /* settling: what the cost becomes */
+    int64_t off_us;             /* settling: the end of its window may be wrong by this much */
     uint64_t debt; /* let through on this host while the store was unavailable: added before anything is judged */
     struct limit_state state; /* ret: after the decision, as limit_report takes it */
     bool fits;                /* ret: had room for the cost */
@@ -58,8 +70,12 @@ struct store_call {
     /* the question; it has to stay until done */
     struct store_rule *rules;
     size_t rule_count;
-    bool charge; /* the cells are charged their costs; else the call only looks */
-    bool refund; /* nothing is decided: the cells are given back their costs, taken at server_us and leaving their state */
+    bool charge;      /* the cells are charged their costs; else the call only looks */
+    bool settle;      /* nothing is decided: what the cells were charged at server_us, leaving their state, becomes `to` */
+    bool renew;       /* with settle: instead, holds last for their ttl_us from now on */
+    uint32_t hold_id; /* number of the holds of the call; 0: there are none */
+    uint64_t
+        mark; /* with settle: of the receipt, which changes a charge that is not a hold once; 0: the caller sees to that */
     int64_t now_us;      /* 0: the store's clock counts; other times are for tests */
     int64_t deadline_us; /* clock_steady_us */
 
@@ -76,7 +92,7 @@ struct store_call {
     void (*done)(struct store_call *call);
 
     /* the store's own */
-    struct store_link *link; /* that it was sent over: store_refund may be asked of it in `done` */
+    struct store_link *link; /* that it was sent over: link_settle may be asked of it in `done` */
     struct store_call *next;
 };
 
@@ -114,6 +130,9 @@ struct store_ops {
     uint32_t (*hosts)(const struct store *store);
     /* Returns the store's clock less this host's, as it was last known on this host; 0 until it is. */
     int64_t (*offset_us)(const struct store *store);
+    /* Writes a secret that all hosts of the store share, and nobody else. It changes when the store has lost its data.
+     * Returns false until it is known. */
+    bool (*secret)(const struct store *store, struct hash_key *ret);
     void (*status)(struct store *store, struct weir_store_status *ret);
     /* For the status. */
     void (*count)(struct store *store, enum store_event event, uint64_t n);
@@ -146,9 +165,9 @@ struct store_ops {
     void (*link_send)(struct store_link *link, struct store_call *call);
     /* Sends what was queued, in one write. At the end of each turn. */
     void (*link_flush)(struct store_link *link);
-    /* Gives back what a call has charged, as limit_refund would: windows only if they are still the same. `call` is one
-     * that was answered (STORE_DECIDED, allowed, charge); it is copied, sent once and forgotten. */
-    void (*link_refund)(struct store_link *link, const struct store_call *call);
+    /* Settles what a call has charged, as limit_amend would: windows only while they last. `call` is one that was answered
+     * (STORE_DECIDED, allowed, charge), with what its costs become; it is copied, sent once and forgotten. */
+    void (*link_settle)(struct store_link *link, const struct store_call *call);
 };
 
 #endif

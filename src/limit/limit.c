@@ -397,6 +397,14 @@ uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64
     }
 }
 
+struct limit_state limit_origin_state(const struct limit *limit, uint64_t origin)
+{
+    struct limit_count count = { .end_us = limit_origin_end(origin),
+                                 .length = length_of_coarse(origin >> (CLOCK_BITS + 1) & UINT8_MAX) };
+    bool window = limit->algorithm == LIMIT_FIXED_WINDOW || limit->algorithm == LIMIT_CALENDAR;
+    return window ? limit_count_state(&count) : (struct limit_state){ .time = origin };
+}
+
 /* Returns the part of a charge that has not come back by itself. */
 static uint64_t left_of(const struct limit *l, uint64_t taken_us, uint64_t amount, int64_t now_us)
 {

@@ -169,12 +169,14 @@ static inline int64_t limit_origin_end(uint64_t origin)
 {
     return (int64_t)(origin & (2 * (uint64_t)CLOCK_END_US - 1));
 }
+/* Returns an unused state of that window. */
+struct limit_state limit_origin_state(const struct limit *limit, uint64_t origin);
 /* Gives back `cost`, which was charged to `origin`, to the current *state. False: there is nothing to give back to (another
  * window). */
 bool limit_refund(const struct limit *limit, uint64_t origin, uint64_t cost, int64_t now_us, struct limit_state *state);
-/* Makes `to` of the amount `from` that was charged to `origin`, as if it had been so from the start; more than there is room
- * for is owed. What belongs to a window that *state has left, but that is not over, is charged to the current one. False:
- * nothing has changed. */
+/* Makes `to` of the amount `from` that was charged to `origin`, as if it had been so from the start; more than there is
+ * room for is owed. What belongs to a window that *state has left, but that is not over, is charged to the current one.
+ * False: nothing has changed. */
 bool limit_amend(const struct limit *limit, const struct window *window, uint64_t origin, uint64_t from, uint64_t to,
                  int64_t now_us, struct limit_state *state);
 

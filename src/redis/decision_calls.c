@@ -1,4 +1,4 @@
-/* Decisions and refunds: what the engine sends over a link. */
+/* Decisions and settlements: what the engine sends over a link. */
 #include <stdio.h>
 
 #include "redis/link.h"
@@ -129,8 +129,8 @@ void store_send(struct store_link *link, struct store_call *call)
     size_t cells = 0;
     call->link = link;
     call->next = NULL;
-    if (call->refund) {
-        store_refund(link, call);
+    if (call->settle) {
+        store_settle(link, call);
         call->done(call);
         return;
     }
@@ -183,24 +183,24 @@ void store_link_free(struct store_link *link)
     link_free(link);
 }
 
-/* ---- refunds ---- */
+/* ---- settlements ---- */
 
-static void refund_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
+static void settle_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     (void)data, (void)reply;
     if (how == STORE_LOST)
         store_count(&link->store->counts.lost, 1);
 }
 
-static const struct link_kind refund = { .script = true, .done = refund_done };
+static const struct link_kind settle_kind = { .script = true, .done = settle_done };
 
 /* Also while the breaker is open: an answer has just come. */
-void store_refund(struct store_link *link, const struct store_call *call)
+void store_settle(struct store_link *link, const struct store_call *call)
 {
     struct store *store = link->store;
     if (!link_connected(link))
         return;
-    script_write_refund(link_begin(link), store->prefix, call);
-    if (link_end(link, &refund, NULL, clock_steady_us() + store->options.deadline_ms * US_PER_MS))
+    script_write_settle(link_begin(link), store->prefix, call);
+    if (link_end(link, &settle_kind, NULL, clock_steady_us() + store->options.deadline_ms * US_PER_MS))
         store_count(&store->counts.calls, 1);
 }

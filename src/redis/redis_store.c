@@ -11,6 +11,17 @@
 
 enum { DEADLINE_MS = 20, ASKS_WAIT_MS = 100 };
 
+/* ---- the secret ---- */
+
+/* A thread that reads between the two words of another mark has a secret that nobody shares: its receipt is void, as those
+ * are that were made before the store lost its data. */
+bool store_secret(const struct store *store, struct hash_key *ret)
+{
+    ret->k0 = atomic_load(&store->secret[0]);
+    ret->k1 = atomic_load(&store->secret[1]);
+    return ret->k0 != 0;
+}
+
 /* ---- status ---- */
 
 void store_count_event(struct store *store, enum store_event event, uint64_t n)
@@ -196,6 +207,7 @@ const struct store_ops redis_store = {
     .up = store_up,
     .hosts = store_hosts,
     .offset_us = store_offset_us,
+    .secret = store_secret,
     .status = store_status,
     .count = store_count_event,
     .post = store_post,
@@ -209,5 +221,5 @@ const struct store_ops redis_store = {
     .link_wake_at = store_link_wake_at,
     .link_send = store_send,
     .link_flush = store_link_flush,
-    .link_refund = store_refund,
+    .link_settle = store_settle,
 };

@@ -11,6 +11,7 @@ void store_close(struct store *store);
 bool store_up(const struct store *store);
 uint32_t store_hosts(const struct store *store);
 int64_t store_offset_us(const struct store *store);
+bool store_secret(const struct store *store, struct hash_key *ret);
 void store_status(struct store *store, struct weir_store_status *ret);
 void store_count_event(struct store *store, enum store_event event, uint64_t n);
 void store_post(struct store *store, struct store_call *call);
@@ -25,6 +26,6 @@ void store_link_run(struct store_link *link);
 void store_link_wake_at(struct store_link *link, int64_t steady_us);
 void store_send(struct store_link *link, struct store_call *call);
 void store_link_flush(struct store_link *link);
-void store_refund(struct store_link *link, const struct store_call *call);
+void store_settle(struct store_link *link, const struct store_call *call);
 
 #endif

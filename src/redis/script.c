@@ -9,11 +9,12 @@
 #endif
 
 /* The algorithms as the scripts number them. */
-_Static_assert(LIMIT_TOKEN_BUCKET == 0 && LIMIT_FIXED_WINDOW == 1 && LIMIT_SLIDING_WINDOW == 2 && LIMIT_CALENDAR == 3,
+_Static_assert(LIMIT_TOKEN_BUCKET == 0 && LIMIT_FIXED_WINDOW == 1 && LIMIT_SLIDING_WINDOW == 2 && LIMIT_CALENDAR == 3 &&
+                   LIMIT_CONCURRENT == 4,
                "the scripts in lua/ have the same numbers");
 
 /* Added to the algorithm of a limit with overdraft. */
-enum { OVERDRAFT = 4 };
+enum { OVERDRAFT = 8 };
 
 enum { ANSWER_STALE, ANSWER_REFUSED, ANSWER_ALLOWED, ANSWER_ALL_FIT, ANSWER_WRONG };
 
@@ -117,13 +118,16 @@ struct measures {
     double a, b, c;
 };
 
-static struct measures measures(const struct limit *l, const struct window *window, const struct window *next)
+static struct measures measures(const struct limit *l, const struct window *window, const struct window *next,
+                                const struct store_hold *hold)
 {
     switch (l->algorithm) {
     case LIMIT_TOKEN_BUCKET:
         return (struct measures){ (double)l->per_us, (double)l->capacity, 0 };
     case LIMIT_CALENDAR:
         return (struct measures){ (double)window->start_us, (double)window->end_us, (double)next->end_us };
+    case LIMIT_CONCURRENT:
+        return (struct measures){ (double)(hold->ttl_us > 0 ? hold->ttl_us : l->per_us), 0, 0 };
     default:
         return (struct measures){ (double)l->per_us, 0, 0 };
     }
@@ -131,7 +135,7 @@ static struct measures measures(const struct limit *l, const struct window *wind
 
 static void put_cell(struct buf *out, const struct store_cell *cell)
 {
-    struct measures m = measures(cell->limit, &cell->window, &cell->next);
+    struct measures m = measures(cell->limit, &cell->window, &cell->next, &cell->hold);
     PUT_DOUBLES(out, cell->limit->algorithm + (cell->limit->overdraft ? OVERDRAFT : 0), (double)cell->limit->max,
                 (double)cell->debt, (double)cell->cost, m.a, m.b, m.c);
 }
@@ -150,24 +154,58 @@ static void put_fields(struct buf *out, const struct store_rule *rule)
         put_string(out, rule->cells[i].field, SV(""));
 }
 
+/* As the scripts number them. */
+enum { HOLD_NONE, HOLD_RELEASED, HOLD_KEPT };
+
+static int hold_kind(const struct store_hold *hold)
+{
+    if (hold->ttl_us == 0)
+        return HOLD_NONE;
+    return hold->keep ? HOLD_KEPT : HOLD_RELEASED;
+}
+
+static bool has_holds(const struct store_call *call)
+{
+    return call->charge && call->hold_id != 0;
+}
+
+/* The number of doubles of put_holds. */
+static size_t hold_numbers(const struct store_call *call)
+{
+    return has_holds(call) ? 1 + 4 * count_cells(call) : 0;
+}
+
+static void put_holds(struct buf *out, const struct store_call *call)
+{
+    PUT_DOUBLES(out, call->hold_id);
+    for (size_t i = 0; i < call->rule_count; i++)
+        for (size_t j = 0; j < call->rules[i].cell_count; j++) {
+            const struct store_hold *hold = &call->rules[i].cells[j].hold;
+            PUT_DOUBLES(out, (double)hold->ttl_us, (double)hold->amount, hold_kind(hold), hold->nth);
+        }
+}
+
 /* A plan, in numbers. */
 static void put_plan(struct buf *out, const struct store_call *call)
 {
-    PUT_DOUBLES(out, call->charge, (double)call->rule_count, (double)count_cells(call));
+    PUT_DOUBLES(out, call->charge + has_holds(call), (double)call->rule_count, (double)count_cells(call));
     for (size_t i = 0; i < call->rule_count; i++) {
         const struct store_rule *rule = &call->rules[i];
         PUT_DOUBLES(out, (double)rule->cell_count, rule->shadow);
         for (size_t j = 0; j < rule->cell_count; j++)
             put_cell(out, &rule->cells[j]);
     }
+    if (has_holds(call))
+        put_holds(out, call);
 }
 
 void script_write_decide(struct buf *out, sv prefix, const struct store_call *first)
 {
     const struct start start = key_start(prefix);
-    size_t plans = 1, rules = first->rule_count, cells = count_cells(first);
+    size_t plans = 1, rules = first->rule_count, cells = count_cells(first), holds = hold_numbers(first);
     for (const struct store_call *call = first->next; call; call = call->next) {
         plans++;
+        holds += hold_numbers(call);
         rules += call->rule_count;
         cells += count_cells(call);
     }
@@ -175,7 +213,7 @@ void script_write_decide(struct buf *out, sv prefix, const struct store_call *fi
     for (const struct store_call *call = first; call; call = call->next)
         for (size_t i = 0; i < call->rule_count; i++)
             put_key(out, &start, call->rules[i].key);
-    put_head(out, '$', (1 + 3 * plans + 2 * rules + 7 * cells) * sizeof(double));
+    put_head(out, '$', (1 + 3 * plans + 2 * rules + 7 * cells + holds) * sizeof(double));
     PUT_DOUBLES(out, (double)first->now_us);
     for (const struct store_call *call = first; call; call = call->next)
         put_plan(out, call);
@@ -191,16 +229,26 @@ static bool was_charged(const struct store_rule *rule)
     return !rule->shadow || rule->fits;
 }
 
-static void put_taken(struct buf *out, const struct store_cell *cell)
+static void put_taken(struct buf *out, const struct store_cell *cell, int64_t taken_us)
 {
     const struct limit *l = cell->limit;
+    double origin = (double)cell->state.time, per = (double)l->per_us;
+    if (l->algorithm == LIMIT_TOKEN_BUCKET)
+        origin = (double)taken_us;
     if (l->algorithm == LIMIT_FIXED_WINDOW || l->algorithm == LIMIT_CALENDAR)
-        PUT_DOUBLES(out, l->algorithm, (double)cell->cost, (double)cell->off_us, 0, (double)limit_state_end(cell->state));
-    else
-        PUT_DOUBLES(out, l->algorithm, (double)cell->cost, (double)l->max, (double)l->per_us, (double)cell->state.time);
+        origin = (double)limit_state_end(cell->state);
+    if (l->algorithm == LIMIT_CALENDAR)
+        per = (double)limit_length_unpack(limit_count_read(l, NULL, cell->state).length);
+    PUT_DOUBLES(out, l->algorithm, hold_kind(&cell->hold), cell->hold.nth, (double)cell->cost, (double)cell->to, origin,
+                (double)l->max, per, (double)cell->off_us, (double)cell->hold.ttl_us);
 }
 
-void script_write_refund(struct buf *out, sv prefix, const struct store_call *call)
+static void put_mark(struct buf *out, uint64_t mark)
+{
+    put_string(out, sv_of((const char *)&mark, mark ? sizeof mark : 0), SV(""));
+}
+
+void script_write_settle(struct buf *out, sv prefix, const struct store_call *call)
 {
     const struct start start = key_start(prefix);
     size_t rules = 0, cells = 0;
@@ -209,21 +257,22 @@ void script_write_refund(struct buf *out, sv prefix, const struct store_call *ca
             rules++;
             cells += call->rules[i].cell_count;
         }
-    put_command(out, SCRIPT_REFUND, rules, 1 + cells);
+    put_command(out, SCRIPT_SETTLE, rules, 2 + cells);
     for (size_t i = 0; i < call->rule_count; i++)
         if (was_charged(&call->rules[i]))
             put_key(out, &start, call->rules[i].key);
-    put_head(out, '$', (2 + rules + 5 * cells) * sizeof(double));
-    PUT_DOUBLES(out, (double)call->now_us, (double)call->server_us);
+    put_head(out, '$', (4 + rules + 10 * cells) * sizeof(double));
+    PUT_DOUBLES(out, (double)call->now_us, (double)call->server_us, call->hold_id, call->renew);
     for (size_t i = 0; i < call->rule_count; i++) {
         const struct store_rule *rule = &call->rules[i];
         if (!was_charged(rule))
             continue;
         PUT_DOUBLES(out, (double)rule->cell_count);
         for (size_t j = 0; j < rule->cell_count; j++)
-            put_taken(out, &rule->cells[j]);
+            put_taken(out, &rule->cells[j], call->server_us);
     }
     put_end(out);
+    put_mark(out, call->mark);
     for (size_t i = 0; i < call->rule_count; i++)
         if (was_charged(&call->rules[i]))
             put_fields(out, &call->rules[i]);
@@ -243,7 +292,7 @@ void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, 
                        uint32_t hosts, int64_t now_us)
 {
     const struct start start = key_start(prefix);
-    struct measures m = measures(&ask->limit, &ask->window, &ask->next);
+    struct measures m = measures(&ask->limit, &ask->window, &ask->next, NULL);
     put_command(out, SCRIPT_LEND, 1, 2);
     put_key(out, &start, sv_of(ask->key, ask->key_len));
     put_head(out, '$', 11 * sizeof(double));
@@ -331,6 +380,12 @@ static bool read_window(struct store_cell *cell, sv *rest)
     return true;
 }
 
+static bool read_slots(struct store_cell *cell, sv *rest)
+{
+    cell->state.time = 0;
+    return take_number(rest, EXACT_MAX, &cell->state.data);
+}
+
 static bool read_state(struct store_cell *cell, sv *rest)
 {
     switch (cell->limit->algorithm) {
@@ -338,6 +393,8 @@ static bool read_state(struct store_cell *cell, sv *rest)
         return read_bucket(cell, rest);
     case LIMIT_SLIDING_WINDOW:
         return read_slide(cell, rest);
+    case LIMIT_CONCURRENT:
+        return read_slots(cell, rest);
     default:
         return read_window(cell, rest);
     }

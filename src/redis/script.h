@@ -11,7 +11,7 @@
 
 enum script_name {
     SCRIPT_DECIDE, /* look at all cells of a plan, then take all */
-    SCRIPT_REFUND, /* give back what a decision has charged */
+    SCRIPT_SETTLE, /* let what a decision has charged become another amount */
     SCRIPT_LEND,   /* take a slice out of a window */
     SCRIPT_RETURN, /* give back what is left of one */
     SCRIPT_FORGET, /* forget subjects */
@@ -31,7 +31,8 @@ enum { SCRIPT_PREFIX_MAX = 64, SCRIPT_LAYOUT = 1 };
 /* Each writes a whole command in RESP; buf.failed says that it did not fit. */
 /* For this call and those that follow it (`next`), which are decided one after another by the clock of the first. */
 void script_write_decide(struct buf *out, sv prefix, const struct store_call *first);
-void script_write_refund(struct buf *out, sv prefix, const struct store_call *call);
+/* What the call has charged becomes the `to` of each cell, or its holds are renewed. */
+void script_write_settle(struct buf *out, sv prefix, const struct store_call *call);
 void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, uint32_t lacks, uint64_t debt,
                        uint32_t hosts, int64_t now_us);
 /* Gives back `tokens` of a slice of the window that ends at end_us, by the store's clock. */

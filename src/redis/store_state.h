@@ -85,6 +85,7 @@ struct store {
     struct breaker breaker;
     struct store_counts counts;
     _Atomic int64_t offset_us;
+    atomic_uint_fast64_t secret[2]; /* the mark of the store's data; the first is 0 until it is known */
     atomic_uint hosts;
     atomic_uint connected; /* links that have a connection, or are about to take one */
     atomic_bool stopping;

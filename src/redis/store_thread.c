@@ -89,6 +89,19 @@ static bool send_mark(struct store_thread *t, const struct link_kind *kind, int6
     return SEND(t, kind, until_us, SV("SET"), weir_str(t->born_key), weir_str(mark), SV("NX"));
 }
 
+static void set_secret(struct store *store, sv mark)
+{
+    static const struct hash_key none = { 0, 0 };
+    for (uint64_t i = 2; i-- > 0;) {
+        struct hash h;
+        hash_init(&h, &none);
+        hash_word(&h, i);
+        hash_text(&h, mark.ptr, mark.len);
+        uint64_t word = hash_final(&h);
+        atomic_store(&store->secret[i], word ? word : 1);
+    }
+}
+
 static void born_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     struct store_thread *t = data;
@@ -97,6 +110,7 @@ static void born_done(struct store_link *link, void *data, enum store_result how
         return;
     bool known = t->born[0] != '\0', same = sv_eq(reply->text, weir_str(t->born));
     snprintf(t->born, sizeof t->born, "%.*s", SV_FMT(reply->text));
+    set_secret(store, reply->text);
     if (!known || same)
         return;
     store_count(&store->counts.emptied, 1);
@@ -152,12 +166,12 @@ static void beat(struct store_thread *t)
     t->beating = SEND(t, &time_kind, until_us, SV("TIME"));
     if (!t->store->options.visits) {
         send_mark(t, &ignored, until_us);
-        SEND(t, &born_kind, until_us, SV("GET"), weir_str(t->born_key));
         name_host(t, until_us);
         SEND(t, &ignored, until_us, SV("ZADD"), hosts, weir_str(now), weir_str(t->id));
         SEND(t, &ignored, until_us, SV("ZREMRANGEBYSCORE"), hosts, SV("-inf"), weir_str(gone));
         SEND(t, &ignored, until_us, SV("PEXPIRE"), hosts, SV(HOSTS_TTL_MS));
     }
+    SEND(t, &born_kind, until_us, SV("GET"), weir_str(t->born_key));
     SEND(t, &hosts_kind, until_us, SV("ZCARD"), hosts);
 }
 

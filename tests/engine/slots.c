@@ -299,27 +299,6 @@ static void renewed_by_the_rule(void **state)
     weir_close(weir);
 }
 
-static void not_in_a_store(void **state)
-{
-    (void)state;
-    struct weir *weir;
-    struct weir_error error;
-    struct weir_options options = { .size = sizeof options,
-                                    .rules_text = "rules:\n- { id: r, counters: shared, limits: 1 concurrent }\n",
-                                    .never_wait = true };
-    assert_int_equal(weir_open(&weir, &options, &error), WEIR_E_RULES);
-    assert_non_null(strstr(error.text, "rules:2: rule r has a limit with `concurrent`, which weir counts on each host"));
-    assert_non_null(strstr(error.text, "`counters: local`"));
-    /* Also where an override brings it. */
-    options.rules_text = "rules:\n- { id: r, by: key, counters: shared, limits: 1 per 1s }\n"
-                         "overrides:\n- { rule: r, by: { key: k }, limits: 1 concurrent }\n";
-    assert_int_equal(weir_open(&weir, &options, &error), WEIR_E_RULES);
-    assert_non_null(strstr(error.text, "has a limit with `concurrent`"));
-    options.rules_text = "rules:\n- { id: r, counters: shared, mode: off, limits: 1 concurrent }\n";
-    assert_int_equal(weir_open(&weir, &options, &error), 0);
-    weir_close(weir);
-}
-
 /* ---- processes that die ---- */
 
 static void killed_processes(void **state)
@@ -532,7 +511,6 @@ int main(void)
         cmocka_unit_test(a_busy_subject),
         cmocka_unit_test(many_limits),
         cmocka_unit_test(renewed_by_the_rule),
-        cmocka_unit_test(not_in_a_store),
         cmocka_unit_test(killed_processes),
         cmocka_unit_test(threads),
         cmocka_unit_test(as_the_model_says),

@@ -92,7 +92,7 @@ static void users_and_passwords(void **state)
     assert_true(talk_open(&talk, &server.server));
     talk_write(&talk, "ACL", "SETUSER", "weir", "on", ">s:e/c@ret", "~weir:*", "-@all", "+select", "+client|setname",
                "+time", "+script|load", "+evalsha", "+hmget", "+hget", "+hset", "+pexpire", "+pttl", "+get", "+set", "+del",
-               "+zadd", "+zrem", "+zremrangebyscore", "+zcard", NULL);
+               "+exists", "+zadd", "+zrem", "+zscore", "+zrangebyscore", "+zremrangebyscore", "+zcard", NULL);
     assert_true(talk_read(&talk, &reply));
     assert_int_equal(reply.kind, REPLY_STATUS);
     talk_close(&talk);

@@ -33,7 +33,7 @@ static void change(struct question *q, uint64_t max, uint64_t burst)
 
 static void refund(struct question *q, int64_t given)
 {
-    script_write_refund(&talk.out, SV("weir"), &q->call);
+    script_write_settle(&talk.out, SV("weir"), &q->call);
     assert_int_equal(read_integer(), given);
 }
 

@@ -171,7 +171,7 @@ static void a_refund_gives_back_what_was_charged(void **state)
     assert_true(allowed(&q));
     assert_true(allowed(&q)); /* not the shadow */
     q.call.now_us += S / 2;
-    script_write_refund(&talk.out, SV("weir"), &q.call);
+    script_write_settle(&talk.out, SV("weir"), &q.call);
     assert_int_equal(read_integer(), 2);
     assert_true(stored_count(FIRST, "one") == 1);
     q.call.charge = false;
@@ -183,7 +183,7 @@ static void a_refund_gives_back_what_was_charged(void **state)
     q.call.server_us = NOON_US;
     q.call.now_us = NOON_US + 10 * S;
     q.cells[1][0].state.time += (uint64_t)S;
-    script_write_refund(&talk.out, SV("weir"), &q.call);
+    script_write_settle(&talk.out, SV("weir"), &q.call);
     assert_int_equal(read_integer(), 0);
 }
 

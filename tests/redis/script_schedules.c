@@ -1,5 +1,6 @@
-/* The script that decides, on random limits, costs and clocks: windows against the engine's own arithmetic, which they have
- * to follow exactly; buckets against the model's fractions, within the rounding that src/redis/README.md states.
+/* The scripts that decide and settle, on random limits, costs, holds and clocks: windows against the engine's own
+ * arithmetic, which they have to follow exactly; buckets against the model's fractions, within the rounding that
+ * src/redis/README.md states.
  *
  * All runs of a test go on step by step together, so that a step of all of them is one pipeline. */
 #include <setjmp.h>
@@ -17,14 +18,30 @@
 #include "servers.h"
 #include "zonefile.h"
 
-enum { RUNS = 300, STEPS = 60, RECEIPTS = 4, KEEP_LOOK = 16 };
+enum { RUNS = 300, STEPS = 60, RECEIPTS = 6, KEEP_LOOK = 16 };
 
+enum receipt_state {
+    CHARGED, /* not a hold */
+    HELD,
+    OVER,   /* it is over, and was given back or kept */
+    SETTLED /* for good: whatever is done to it changes nothing */
+};
+
+/* A charge, which can be settled later. */
 struct receipt {
+    enum receipt_state state;
     struct limit_state theirs, ours; /* as the charge left it: in the store, and here */
-    struct model_receipt model;
+    struct limit limit;              /* as it was then */
+    struct store_hold hold;
+    uint32_t hold_id;
+    int64_t until_us, drop_us; /* of a hold: its end; over: it is forgotten then */
+    int64_t settled_us;
+    uint64_t mark;
     int64_t taken_us;
     uint64_t cost;
 };
+
+enum action { DECIDE, SETTLE, RENEW };
 
 struct run {
     uint64_t seed;
@@ -35,7 +52,7 @@ struct run {
     struct model_cell cell;   /* of a bucket: what the model has */
     struct limit_report last;
     enum calendar_unit unit;
-    int64_t now_us;
+    int64_t now_us, latest_us;
     /* Of a bucket a refund may leave a part of a token, which has a time, where the model has none: so a clock that steps
      * back and refunds are not for the same run. */
     bool forward;
@@ -43,10 +60,11 @@ struct run {
     uint64_t roundings;
     struct receipt receipts[RECEIPTS];
     int receipt_count;
+    uint32_t ids;
     /* the step */
-    bool refunding;
-    struct receipt refunded;
-    char key[48]; /* with its prefix */
+    enum action action;
+    struct receipt *settled;
+    char key[48], holds[52]; /* with their prefix */
     struct store_cell cells[1];
     struct store_rule rule;
     struct store_call call;
@@ -127,6 +145,7 @@ static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm)
     r->now_us = random_in(&r->rnd, CLOCK_END_US / 8, CLOCK_END_US / 2);
     apply_limit(r);
     snprintf(r->key, sizeof r->key, "weir:%d:{%llu}:schedule:%d", SCRIPT_LAYOUT, (unsigned long long)seed, algorithm);
+    snprintf(r->holds, sizeof r->holds, "%s:h", r->key);
     const char *tail = strchr(r->key, '{');
     r->cells[0] = (struct store_cell){ .limit = &r->limit, .field = SV("limit.x") };
     r->rule = (struct store_rule){ .key = { tail, strlen(tail) }, .cells = r->cells, .cell_count = 1 };
@@ -211,6 +230,7 @@ static void move_clock(struct run *r)
     int64_t next = pick_now(r);
     if (next > 0 && next < CLOCK_END_US - 3 * LIMIT_PER_MAX_US && !is_doubtful(r, next))
         r->now_us = next;
+    r->latest_us = r->now_us > r->latest_us ? r->now_us : r->latest_us;
 }
 
 static uint64_t pick_any_cost(struct run *r)
@@ -260,6 +280,7 @@ static void change_limit(struct run *r)
 struct expected {
     bool fits;
     bool stored; /* something was written */
+    bool folded; /* holds that were over were given back */
     struct limit_report report;
 };
 
@@ -287,17 +308,107 @@ static void add_debt(struct run *r, const struct window *w, uint64_t debt)
     }
 }
 
-/* A window: the engine's arithmetic. */
+/* ---- holds ---- */
+
+/* Returns the part of a cost that has not come back, in 1/per of a token. */
+static model_int left_of(const struct receipt *receipt, uint64_t cost, int64_t now_us)
+{
+    int64_t since_us = now_us > receipt->taken_us ? now_us - receipt->taken_us : 0;
+    model_int left = (model_int)cost * receipt->limit.per_us - (model_int)receipt->limit.max * since_us;
+    return left > 0 ? left : 0;
+}
+
+static void amend_model(struct run *r, const struct receipt *receipt, uint64_t from, uint64_t to)
+{
+    model_int less = left_of(receipt, from, r->now_us), more = left_of(receipt, to, r->now_us), used = r->cell.used;
+    if (receipt->limit.max == 0 || less == more)
+        return;
+    if (more > less && r->cell.when_us <= r->now_us) {
+        used -= (model_int)receipt->limit.max * (r->now_us - r->cell.when_us);
+        used = used > 0 ? used : 0;
+        r->cell.when_us = r->now_us;
+    }
+    model_int most = (model_int)LIMIT_MAX_MAX * receipt->limit.per_us;
+    used += more - less;
+    r->cell.used = used < 0 ? 0 : used < most ? used : most;
+    r->roundings += 2;
+}
+
+/* A charge of a bucket that is not a hold can be settled until it has come back, and for a period at least. */
+static bool is_over(const struct run *r, const struct receipt *receipt)
+{
+    model_int per = receipt->limit.per_us, since = r->now_us - receipt->taken_us;
+    return is_bucket(r) && receipt->state == CHARGED && since >= per &&
+           since * (model_int)receipt->limit.max >= per * (model_int)receipt->cost;
+}
+
+/* Returns whether something changed, which is not known of a bucket. */
+static bool amend(struct run *r, const struct receipt *receipt, uint64_t from, uint64_t to)
+{
+    struct window w = window_at(r, r->now_us);
+    if (!is_bucket(r))
+        return limit_amend(&receipt->limit, &w, limit_origin(&receipt->limit, receipt->ours, receipt->taken_us), from, to,
+                           r->now_us, &r->state);
+    if (!is_over(r, receipt))
+        amend_model(r, receipt, from, to);
+    return false;
+}
+
+static int64_t dropped_us(const struct run *r, const struct receipt *receipt)
+{
+    int64_t day_us = r->now_us + 86400 * US_PER_S, end_us;
+    if (is_bucket(r))
+        end_us = r->now_us + receipt->limit.per_us;
+    else if (r->model.algorithm == LIMIT_SLIDING_WINDOW)
+        end_us = (int64_t)receipt->ours.time + 2 * receipt->limit.per_us;
+    else
+        end_us = limit_state_end(receipt->ours);
+    return end_us < day_us ? end_us : day_us;
+}
+
+static int count_held(const struct run *r, bool over)
+{
+    int count = 0;
+    for (int i = 0; i < r->receipt_count; i++)
+        count += r->receipts[i].state == HELD && (!over || r->receipts[i].until_us <= r->now_us);
+    return count;
+}
+
+static void fold(struct run *r)
+{
+    for (int i = 0; i < r->receipt_count; i++) {
+        struct receipt *receipt = &r->receipts[i];
+        if (receipt->state != HELD || receipt->until_us > r->now_us)
+            continue;
+        if (!receipt->hold.keep)
+            amend(r, receipt, receipt->cost, 0);
+        receipt->drop_us = dropped_us(r, receipt);
+        receipt->state = OVER;
+    }
+}
+
+/* A window: the engine's arithmetic. Holds that are over are given back if there is no room, or if this is to be one. */
 static struct expected expect_window(struct run *r)
 {
     uint64_t cost = r->cells[0].cost, debt = r->cells[0].debt;
     struct window w = window_at(r, r->now_us);
     struct expected expected = { .stored = debt > 0 };
+    struct limit_state before = r->state;
     if (debt > 0)
         add_debt(r, &w, debt);
     struct limit_take take = limit_take(&r->limit, &w, r->state, r->now_us, cost);
     if (!take.fits && cost > 0 && r->limit.overdraft)
         take = limit_overdraw(&r->limit, &w, r->state, r->now_us, cost);
+    if (count_held(r, true) > 0 && (r->call.hold_id != 0 || (!take.fits && r->limit.max > 0))) {
+        r->state = before;
+        fold(r);
+        if (debt > 0)
+            add_debt(r, &w, debt);
+        take = limit_take(&r->limit, &w, r->state, r->now_us, cost);
+        if (!take.fits && cost > 0 && r->limit.overdraft)
+            take = limit_overdraw(&r->limit, &w, r->state, r->now_us, cost);
+        expected.folded = true;
+    }
     bool charged = take.fits && cost > 0 && r->call.charge;
     if (charged) {
         r->state = take.next;
@@ -323,7 +434,7 @@ static void check_window(struct run *r)
     EXPECT(r, report.retry_after_us == expected.report.retry_after_us);
     bool same_count = theirs.time == r->state.time && count_of(r, theirs) == count_of(r, r->state);
     EXPECT(r, !expected.stored || (same_count && (r->wide || theirs.data == r->state.data)));
-    EXPECT(r, expected.stored || count_of(r, before) == 0 || count_of(r, theirs) == count_of(r, before));
+    EXPECT(r, expected.stored || expected.folded || count_of(r, before) == 0 || count_of(r, theirs) == count_of(r, before));
     r->last = report;
 }
 
@@ -340,11 +451,16 @@ static model_int lost_in_all(const struct run *r)
     return lost_in_store(r) + (coarse ? r->model.per_us / (model_int)LIMIT_TOKEN_COARSE + 1 : 0);
 }
 
-/* A bucket: the model is charged what the store has charged. */
-static void check_bucket(struct run *r)
+/* A bucket: the model is charged what the store has charged. The rounding may decide whether there is room, so the store
+ * says whether holds were given back. */
+static void check_bucket(struct run *r, int64_t held)
 {
     uint64_t cost = r->cells[0].cost, debt = r->cells[0].debt;
-    bool fits = r->cells[0].fits;
+    bool fits = r->cells[0].fits, charges = r->call.charge && fits && r->call.hold_id != 0;
+    bool folded = held - charges < count_held(r, false);
+    EXPECT(r, folded || count_held(r, true) == 0 || (fits && r->call.hold_id == 0) || r->limit.max == 0);
+    if (folded)
+        fold(r);
     if (debt > 0) {
         struct model_limit wide = { LIMIT_TOKEN_BUCKET, r->model.max, LIMIT_MAX_MAX, r->model.per_us };
         EXPECT(r, model_take(&wide, NULL, &r->cell, r->now_us, debt, NULL).fits);
@@ -378,9 +494,19 @@ static void check_bucket(struct run *r)
 static void note_charge(struct run *r)
 {
     int i = r->receipt_count < RECEIPTS ? r->receipt_count++ : (int)random_in(&r->rnd, 0, RECEIPTS - 1);
-    r->receipts[i] = (struct receipt){
-        r->cells[0].state, r->state, { r->cell, r->now_us, r->cells[0].cost }, r->now_us, r->cells[0].cost
-    };
+    bool holds = r->call.hold_id != 0;
+    while (r->receipts[i].state == HELD)
+        i = (i + 1) % RECEIPTS; /* one that is held is not forgotten: it is given back some time */
+    r->receipts[i] = (struct receipt){ .state = holds ? HELD : CHARGED,
+                                       .theirs = r->cells[0].state,
+                                       .ours = r->state,
+                                       .limit = r->limit,
+                                       .hold = r->cells[0].hold,
+                                       .hold_id = r->call.hold_id,
+                                       .until_us = r->now_us + r->cells[0].hold.ttl_us,
+                                       .mark = random_u64(&r->rnd) | 1,
+                                       .taken_us = r->now_us,
+                                       .cost = r->cells[0].cost };
 }
 
 /* The caller's idea of the time lags behind now and then: then the current window is its next one. */
@@ -402,49 +528,142 @@ static uint64_t pick_debt(struct run *r)
     return (uint64_t)random_scaled(&r->rnd, r->wide ? INT64_C(1) << 50 : 1000);
 }
 
+/* One more receipt has room without forgetting a hold. */
+static bool may_hold(const struct run *r)
+{
+    return (r->forward || !is_bucket(r)) && count_held(r, false) < RECEIPTS - 1;
+}
+
+static void ask_decision(struct run *r)
+{
+    bool holds = may_hold(r) && random_one_in(&r->rnd, 3);
+    r->cells[0].limit = &r->limit;
+    r->cells[0].cost = pick_cost(r);
+    r->call.charge = holds || !random_one_in(&r->rnd, 10);
+    r->cells[0].debt = random_one_in(&r->rnd, 20) ? pick_debt(r) : 0;
+    holds = holds && r->cells[0].cost > 0;
+    r->call.hold_id = holds ? ++r->ids : 0;
+    r->cells[0].hold = (struct store_hold){ 0 };
+    if (holds)
+        r->cells[0].hold = (struct store_hold){ .ttl_us = 1 + random_scaled(&r->rnd, length_at(r)),
+                                                .amount = r->cells[0].cost,
+                                                .keep = random_one_in(&r->rnd, 4),
+                                                .nth = (uint16_t)random_in(&r->rnd, 0, 3) };
+    script_write_decide(&talk.out, SV("weir"), &r->call);
+}
+
+/* More than was charged, less, or the same. What is used stays as small as pick_debt() keeps it. */
+static uint64_t pick_to(struct run *r, const struct receipt *receipt)
+{
+    if (random_one_in(&r->rnd, 3))
+        return 0;
+    if (random_one_in(&r->rnd, 3) && receipt->cost < UINT32_MAX)
+        return receipt->cost + pick_debt(r) % 1000;
+    return (uint64_t)random_in(&r->rnd, 0, (int64_t)receipt->cost);
+}
+
+static void ask_settlement(struct run *r)
+{
+    const struct receipt *receipt = r->settled;
+    r->call.server_us = receipt->taken_us;
+    r->call.hold_id = receipt->hold_id;
+    r->call.mark = receipt->mark;
+    r->call.renew = r->action == RENEW;
+    r->cells[0].limit = &receipt->limit;
+    r->cells[0].hold = receipt->hold;
+    if (r->call.renew)
+        r->cells[0].hold.ttl_us = 1 + random_scaled(&r->rnd, length_at(r));
+    r->cells[0].cost = receipt->cost;
+    r->cells[0].to = pick_to(r, receipt);
+    r->cells[0].state = receipt->theirs;
+    script_write_settle(&talk.out, SV("weir"), &r->call);
+}
+
+/* Where the store's rounding decides. */
+static bool is_nearly_over(const struct run *r, const struct receipt *receipt)
+{
+    model_int max = receipt->limit.max, since = r->now_us - receipt->taken_us;
+    model_int off = since * max - (model_int)receipt->limit.per_us * (model_int)receipt->cost;
+    return off <= max && -off <= max;
+}
+
+/* The store does not know calendars: if the clock is before the window of a charge, it takes that for the current one.
+ * Where the counts of a sliding window end, it leaves out how much of the previous one is still in view, and where those of
+ * others become wide, the engine rounds lengths. And it knows windows by their ends alone. */
+static bool agree_on(const struct run *r, const struct receipt *receipt)
+{
+    if (is_bucket(r))
+        return !is_nearly_over(r, receipt);
+    uint64_t previous = r->model.algorithm == LIMIT_SLIDING_WINDOW ? r->state.data >> 32 : 0;
+    if (!r->wide && previous + count_of(r, r->state) + receipt->cost >= UINT32_MAX - 1000)
+        return false;
+    if (r->model.algorithm == LIMIT_CALENDAR)
+        return window_at(r, limit_state_end(receipt->ours) - 1).start_us <= r->now_us;
+    if (r->model.algorithm == LIMIT_SLIDING_WINDOW)
+        return true;
+    return limit_state_end(r->state) != limit_state_end(receipt->ours) ||
+           limit_own_time(&r->limit, r->state).at_us == limit_own_time(&r->limit, receipt->ours).at_us;
+}
+
 static void ask(struct run *r)
 {
-    bool may_refund = r->receipt_count > 0 && (r->forward || !is_bucket(r));
-    r->refunding = may_refund && random_one_in(&r->rnd, 8);
+    bool may_settle = r->receipt_count > 0 && (r->forward || !is_bucket(r));
+    r->settled = &r->receipts[random_in(&r->rnd, 0, r->receipt_count > 0 ? r->receipt_count - 1 : 0)];
+    r->action = may_settle && random_one_in(&r->rnd, 4) ? SETTLE : DECIDE;
+    if (r->action == SETTLE && r->settled->state == HELD && random_one_in(&r->rnd, 4))
+        r->action = RENEW;
+    if (r->action == SETTLE && !agree_on(r, r->settled))
+        r->action = DECIDE;
+    /* What the store has forgotten, or not yet, is not told apart. */
+    bool forgotten = r->settled->state >= OVER && (r->now_us < r->latest_us || r->settled->drop_us <= r->now_us);
+    r->action = forgotten ? DECIDE : r->action;
     r->call.now_us = r->now_us;
     pick_windows(r);
-    if (r->refunding) {
-        int i = (int)random_in(&r->rnd, 0, r->receipt_count - 1);
-        r->refunded = r->receipts[i];
-        r->receipts[i] = r->receipts[--r->receipt_count];
-        r->call.server_us = r->refunded.taken_us;
-        r->cells[0].cost = r->refunded.cost;
-        r->cells[0].state = r->refunded.theirs;
-        script_write_refund(&talk.out, SV("weir"), &r->call);
-    } else {
-        r->cells[0].cost = pick_cost(r);
-        r->call.charge = !random_one_in(&r->rnd, 10);
-        r->cells[0].debt = random_one_in(&r->rnd, 20) ? pick_debt(r) : 0;
-        script_write_decide(&talk.out, SV("weir"), &r->call);
-    }
+    if (r->action == DECIDE)
+        ask_decision(r);
+    else
+        ask_settlement(r);
+    talk_write(&talk, "ZCOUNT", r->holds, "1", "+inf", NULL);
     /* The store's own clock goes on while the virtual one stands: nothing may expire by it. */
     talk_write(&talk, "PTTL", r->key, NULL);
     talk_write(&talk, "PERSIST", r->key, NULL);
+    talk_write(&talk, "PERSIST", r->holds, NULL);
 }
 
-static void check_refund(struct run *r, const struct reply *reply)
+static void check_renewal(struct run *r, int64_t renewed)
 {
-    const struct receipt *receipt = &r->refunded;
-    EXPECT(r, reply->kind == REPLY_INTEGER);
-    if (!is_bucket(r)) {
-        bool done = limit_refund(&r->limit, limit_origin(&r->limit, receipt->ours, receipt->taken_us), receipt->cost, r->now_us, &r->state);
-        EXPECT(r, done == (reply->integer == 1));
+    struct receipt *receipt = r->settled;
+    bool lasts = receipt->until_us > r->now_us;
+    EXPECT(r, renewed == lasts);
+    if (lasts)
+        receipt->until_us = r->now_us + r->cells[0].hold.ttl_us;
+}
+
+static void check_settlement(struct run *r, int64_t settled)
+{
+    struct receipt *receipt = r->settled;
+    uint64_t from = receipt->cost, to = r->cells[0].to;
+    if (receipt->state == SETTLED) {
+        EXPECT(r, settled == 0);
         return;
     }
-    bool done = model_refund(&r->model, &receipt->model, &r->cell, r->now_us);
-    EXPECT(r, done || reply->integer == 0);
-    r->roundings++;
+    if (receipt->state == OVER && !receipt->hold.keep)
+        from = 0;
+    bool done = (receipt->state != CHARGED || from != to) && amend(r, receipt, from, to);
+    if (receipt->state != CHARGED)
+        EXPECT(r, settled == 1);
+    else if (!is_bucket(r))
+        EXPECT(r, settled == done);
+    /* A charge that was left as it is can be settled again. */
+    bool again = receipt->state == CHARGED && settled == 0;
+    receipt->drop_us = receipt->state == CHARGED ? r->now_us + 86400 * US_PER_S : INT64_MAX;
+    receipt->state = again ? CHARGED : SETTLED;
 }
 
 /* Never too short; and told anew by every charge of a bucket, where a window opens, and now and then. */
 static void check_expiry(struct run *r, int64_t pttl_ms, struct limit_state before)
 {
-    if (r->refunding)
+    if (r->action != DECIDE)
         return;
     bool charged = r->cells[0].fits && r->cells[0].cost > 0 && r->call.charge;
     struct limit_state theirs = r->cells[0].state;
@@ -465,22 +684,26 @@ static void check(struct run *r)
     EXPECT(r, talk_read(&talk, &reply));
     if (reply.kind == REPLY_ERROR)
         print_error("%.*s\n", SV_FMT(reply.text));
-    if (r->refunding) {
-        check_refund(r, &reply);
+    if (r->action != DECIDE) {
+        EXPECT(r, reply.kind == REPLY_INTEGER);
+        (r->action == RENEW ? check_renewal : check_settlement)(r, reply.integer);
+        EXPECT(r, talk_read(&talk, &reply));
     } else {
         EXPECT(r, reply.kind == REPLY_BULK && script_read_decide(&r->call, reply.text));
+        EXPECT(r, talk_read(&talk, &reply) && reply.kind == REPLY_INTEGER);
         EXPECT(r, r->call.result == STORE_DECIDED && r->call.server_us == r->now_us);
         EXPECT(r, r->call.allowed == r->cells[0].fits && r->rule.fits == r->cells[0].fits);
         if (is_bucket(r))
-            check_bucket(r);
+            check_bucket(r, reply.integer);
         else
             check_window(r);
         if (r->call.allowed && r->cells[0].cost > 0 && r->call.charge)
             note_charge(r);
     }
+    EXPECT(r, reply.integer == count_held(r, false));
     EXPECT(r, talk_read(&talk, &reply) && reply.kind == REPLY_INTEGER);
     check_expiry(r, reply.integer, before);
-    EXPECT(r, talk_read(&talk, &reply));
+    EXPECT(r, talk_read(&talk, &reply) && talk_read(&talk, &reply));
 }
 
 static void run_all(enum limit_algorithm algorithm)

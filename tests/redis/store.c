@@ -175,7 +175,7 @@ static void a_refund_gives_back(void **state)
         store_link_flush(a.link);
         run_until(&a, &a.done, done + 1);
         assert_true(q.call.allowed);
-        store_refund(a.link, &q.call);
+        store_settle(a.link, &q.call);
     }
     asker_close(&a);
 }

@@ -152,11 +152,22 @@ def test_to_counters_that_hosts_share():
             expect(there.ask("WEIR.PEEK", *request)[1:5], ["exact", "f", 10, 1])
             expect(wire.ask("WEIR.REFUND", receipts[0], *request), 5)
             wait_for(there, "e", 4)
-            # A receipt is for the host that gave it: its cells know which were used.
-            expect(there.ask("WEIR.REFUND", receipts[1], *request), 0)
+            # Any host gives back what counts in the store. The local rule is for the host that gave the receipt.
+            expect(there.ask("WEIR.REFUND", receipts[1], *request), 4)
+            wait_for(there, "e", 7)
             expect(wire.ask("WEIR.REFUND", receipts[1], *request), 5)
+            expect(wire.ask("WEIR.REFUND", receipts[1], *request), 0)
+            expect(there.ask("WEIR.REFUND", receipts[1], *request), 4)  # sent, and nothing comes of it
             expect(wire.ask("WEIR.REFUND", receipts[2], *request), 5)
             until(lambda: wire.ask("WEIR.PEEK", *request)[1:5] == ["local", "f", 9, 9], "all is as it was")
+            expect(there.ask("WEIR.CHECK", *request, "cost", "8")[0], 1)
+            expect(there.ask("WEIR.PEEK", *request)[1:5], ["local", "f", 9, 1])
+            for _ in range(2):
+                there.ask("WEIR.REFUND", receipts[0], *request)
+            time.sleep(0.2)
+            expect(wire.ask("WEIR.PEEK", *request)[4] <= 2, True, "nothing was given back twice")
+            expect(other.steer("DELETE", "/v1/subjects?rule=exact&by=u1").status, 204)
+            expect(other.steer("DELETE", "/v1/subjects?rule=local&by=u1").status, 204)
 
             # Set free, and charged again: what was charged before is not what is there now.
             old = wire.ask("WEIR.CHECK", *request, "cost", "5", "reply", "receipt")[10]

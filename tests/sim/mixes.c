@@ -207,7 +207,7 @@ static const struct store_ops played = {
     .offset_us = store_offset_us,
     .count = store_count,
     .want = store_want,
-    .link_refund = take_back,
+    .link_settle = take_back,
 };
 
 /* ---- the driver ---- */

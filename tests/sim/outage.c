@@ -320,7 +320,7 @@ static const struct store_ops played = {
     .post = store_post,
     .want = store_want,
     .recall = store_recall,
-    .link_refund = store_refund,
+    .link_settle = store_refund,
 };
 
 /* ---- hosts ---- */

@@ -1,9 +1,11 @@
 -- Decides on the cells of some plans, one plan after another: look at all cells of a plan, then take all.
 --
 --   KEYS      of each plan one for each rule, shadows last
---   ARGV[1]   doubles: now or 0; for each plan: 1 to charge, rules, cells in all; for each rule: cells, 1 if it is a shadow; for
---             each of its cells: algorithm (4 more with overdraft), max, debt, cost, and: bucket per, capacity, 0 · fixed and
---             sliding per, 0, 0 · calendar start, end, end of the next window
+--   ARGV[1]   doubles: now or 0; for each plan: 1 to charge, 2 to charge and hold, rules, cells in all; for each rule: cells, 1
+--             if it is a shadow; for each of its cells: algorithm (8 more with overdraft), max, debt, cost, and: bucket per, capacity, 0 · fixed and
+--             sliding per, 0, 0 · calendar start, end, end of the next window · slots the time of the hold, 0, 0; of a plan that
+--             holds: its number, and for each cell: for how long, how much of its cost, kind (0: it is not held, 1: released when
+--             it is over, 2: kept then), nth
 --   ARGV[2…]  the field of each cell
 --
 -- Answers for each plan: a status and the clock as doubles; the state of each cell; unless all fit, a byte for each rule and
@@ -15,15 +17,15 @@ local now, at = unpack('<d', packed)
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 
 -- The keys of the plan stand behind so many others, and its fields from there on; `at` is where its rules are.
-local function decide(keys, fields, at, charge, rules)
+local function decide(keys, fields, at, charge, rules, held)
   -- Look at all. Tables are made with some room, and only if needed: growing one costs as much as a command.
   local cells, shadow, states, fits, need, spare -- of the rule at hand
   local plan = rules > 1 and {} -- of each, if there are many
   local charged = { false, false, false, false } -- of each cell, counted from 1: its state with the cost, if it has one
   local changed, lacking -- of each cell: its state is not the one that is stored; it has no room
-  local cell, passed = fields, true
+  local cell, passed, begins = fields, true, at
   for rule = 1, rules do
-    local key, look = KEYS[keys + rule], now % 16 == 0
+    local key, look = KEYS[keys + rule], held or now % 16 == 0
     fits, need, spare = true, 0, 0
     cells, shadow, at = unpack('<dd', packed, at)
     states = pcall('HMGET', key, spread(ARGV, cell + 1, cell + cells))
@@ -31,13 +33,15 @@ local function decide(keys, fields, at, charge, rules)
       local field, why = ARGV[cell + 1], states.err
       --@ refuse_plan.lua
     end
-    for i = 1, cells do
+    local i, may_fold = 0, true
+    while i < cells do
+      i = i + 1
       local value, algorithm, max, debt, cost, a, b, c, room, moved, why = states[i]
       algorithm, max, debt, cost, a, b, c, at = unpack('<ddddddd', packed, at)
       cell = cell + 1
       local least = cost -- that has to fit
-      if algorithm >= 4 then
-        algorithm = algorithm - 4
+      if algorithm >= 8 then
+        algorithm = algorithm - 8
         if cost > 1 then least = 1 end
       end
       if algorithm == 0 then
@@ -57,6 +61,13 @@ local function decide(keys, fields, at, charge, rules)
           --@ bucket_state.lua
           charged[cell - fields] = state
         end
+      elseif algorithm == 4 then
+        local count
+        --@ slots.lua
+        room, look = count <= max - cost, true
+        if cost > 0 and a > need then need, spare = a, 0 end
+        states[i] = pack('<d', count)
+        if charge and room and cost > 0 then charged[cell - fields] = pack('<d', count + cost) end
       else
         local first, second, count, begun, wait
         if algorithm == 2 then
@@ -78,9 +89,20 @@ local function decide(keys, fields, at, charge, rules)
           charged[cell - fields] = pack('<ddd', first, second, cost <= most - count and count + cost or most)
         end
       end
+      local folded
+      if not why and may_fold and (held or max > 0 and not room) then
+        may_fold = false
+        --@ fold.lua
+      end
       if why then
         local field = ARGV[cell]
         --@ refuse_plan.lua
+      end
+      if folded then
+        -- The rule is judged again, from its first cell on; nothing is said of this one yet.
+        at, cell, i = at - 56 * i, cell - i, 0
+        states = call('HMGET', key, spread(ARGV, cell + 1, cell + cells))
+        room, moved, max = true, false, 1
       end
       -- A clock that was wrong is put right in cells that refuse for it, as src/engine does.
       if moved and (debt > 0 or charge and (shadow == 0 or passed) and (max == 0 or not room)) then
@@ -139,6 +161,9 @@ local function decide(keys, fields, at, charge, rules)
     end
     cell = cell + cells
   end
+  if held and charge then
+    --@ hold.lua
+  end
   return lacking and answer .. flags or answer
 end
 
@@ -147,8 +172,9 @@ local size = #packed
 while at <= size do
   local charge, rules, cells
   charge, rules, cells, at = unpack('<ddd', packed, at)
+  local rest = at + 16 * rules + 56 * cells
   count = count + 1
-  answers[count] = decide(keys, fields, at, charge == 1, rules)
-  keys, fields, at = keys + rules, fields + cells, at + 16 * rules + 56 * cells
+  answers[count] = decide(keys, fields, at, charge > 0, rules, charge == 2 and rest)
+  keys, fields, at = keys + rules, fields + cells, charge == 2 and rest + 8 + 32 * cells or rest
 end
 return count == 1 and answers[1] or table.concat(answers)

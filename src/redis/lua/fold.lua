@@ -1,0 +1,31 @@
+-- Gives back what holds of `key` had that are over. They can be settled for a while longer, as long as their window lasts and for
+-- a day at most: until then they stay, with a negative time at which they are dropped. Makes `folded`: something was over. Or
+-- `why` they cannot be read.
+do
+  --@ amend.lua
+  local holds, states, over = key .. ':h', {}
+  repeat
+    over = pcall('ZRANGEBYSCORE', holds, 1, now, 'LIMIT', 0, 500)
+    if over.err then why, over = over.err, {} end
+    for i = 1, #over do
+      local member, drop = over[i], 0
+      --@ read_hold.lua
+      if kind < 8 then
+        local state = amend(algorithm, states[field] or call('HGET', key, field), amount, 0, origin, max, per, 0)
+        states[field] = state or states[field]
+      end
+      if algorithm == 0 then
+        drop = now + per
+      elseif algorithm == 2 then
+        drop = origin + 2 * per
+      elseif algorithm ~= 4 then
+        drop = origin
+      end
+      if drop > now + 86400000000 then drop = now + 86400000000 end
+      if drop > now then call('ZADD', holds, -drop, member) else call('ZREM', holds, member) end
+      folded = true
+    end
+  until #over < 500
+  for field, state in pairs(states) do call('HSET', key, field, state) end
+  if folded then call('ZREMRANGEBYSCORE', holds, -now, -1) end
+end
