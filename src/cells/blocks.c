@@ -129,16 +129,16 @@ static void mark(const struct block_room *room, uint64_t part, bool used)
 
 /* ---- claiming ---- */
 
-static bool is_named(struct cells *cells, uint64_t key, uint64_t name)
-{
-    word16 s;
-    return cell_find(cells, key, &s) && state_tag(s) == CELL_HELD && state_payload(s).time == name;
-}
-
+/* Whether nobody needs the block any more: its process died before a cell named it, or its cell was dropped; or the holds
+ * are over and nobody has come since, so that the cell has decayed. Such a cell is given up here. */
 static bool is_left(struct cells *cells, word16 owner, uint64_t name, int64_t now_us)
 {
     int64_t age_us = now_us - (int64_t)(owner.high >> MARK_BITS);
-    return (age_us > CLAIM_OLD_US || age_us < -CLAIM_OLD_US) && !is_named(cells, owner.low, name);
+    word16 s;
+    struct cell *c = cell_find(cells, owner.low, &s);
+    if (c && state_tag(s) == CELL_HELD && state_payload(s).time == name)
+        return cell_is_free(s, load_8(&c->book), now_us) && vacate(c, s);
+    return age_us > CLAIM_OLD_US || age_us < -CLAIM_OLD_US;
 }
 
 /* Returns the name of a block that is the caller's now, or 0. A free one first: that of a dead process takes a search. */
