@@ -161,12 +161,19 @@ static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now
     return 0;
 }
 
-void block_free(struct cells *cells, struct limit_state name)
+word16 block_owner(const struct cells *cells, struct limit_state name)
+{
+    uint32_t most;
+    struct block *b = block_at(cells, name.time, &most);
+    return b ? load_16(&b->owner) : (word16){ 0, 0 };
+}
+
+void block_free(struct cells *cells, struct limit_state name, word16 owner)
 {
     uint32_t most;
     struct block *b = block_at(cells, name.time, &most);
     if (b)
-        cas_16(&b->owner, load_16(&b->owner), (word16){ 0, 0 });
+        cas_16(&b->owner, owner, (word16){ 0, 0 });
 }
 
 /* ---- writing ---- */
