@@ -121,16 +121,16 @@ static void mark(const struct block_room *room, uint64_t part, bool used)
 
 /* ---- claiming ---- */
 
-static bool is_named(struct cells *cells, uint64_t key, uint64_t name)
-{
-    word16 s;
-    return cell_find(cells, key, &s) && state_tag(s) == CELL_HELD && state_payload(s).time == name;
-}
-
+/* Whether nobody needs the block any more: its process died before a cell named it, or its cell was dropped; or the holds
+ * are over and nobody has come since, so that the cell has decayed. Such a cell is given up here. */
 static bool is_left(struct cells *cells, word16 owner, uint64_t name, int64_t now_us)
 {
     int64_t age_us = now_us - (int64_t)(owner.high >> MARK_BITS);
-    return (age_us > CLAIM_OLD_US || age_us < -CLAIM_OLD_US) && !is_named(cells, owner.low, name);
+    word16 s;
+    struct cell *c = cell_find(cells, owner.low, &s);
+    if (c && state_tag(s) == CELL_HELD && state_payload(s).time == name)
+        return cell_is_free(s, load_8(&c->book), now_us) && vacate(c, s);
+    return age_us > CLAIM_OLD_US || age_us < -CLAIM_OLD_US;
 }
 
 enum { CLAIM_MASK = MARK_MASK & ~1, CLAIMED = 1 };
@@ -160,14 +160,19 @@ static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now
     return 0;
 }
 
-void block_free(struct cells *cells, struct limit_state name)
+word16 block_owner(const struct cells *cells, struct limit_state name)
 {
     uint32_t most;
     struct block *b = block_at(cells, name.time, &most);
-    if (!b)
-        return;
-    word16 owner = load_16(&b->owner);
-    cas_16(&b->owner, owner, (word16){ 0, owner.high & CLAIM_MASK });
+    return b ? load_16(&b->owner) : (word16){ 0, 0 };
+}
+
+void block_free(struct cells *cells, struct limit_state name, word16 owner)
+{
+    uint32_t most;
+    struct block *b = block_at(cells, name.time, &most);
+    if (b)
+        cas_16(&b->owner, owner, (word16){ 0, owner.high & CLAIM_MASK });
 }
 
 /* ---- writing ---- */

@@ -49,7 +49,9 @@ bool block_read(struct cells *cells, uint64_t key, struct limit_state name, stru
 /* Writes a block that no cell names yet, with at least one hold. Holds for which there is no room are joined. False: there
  * is no block. */
 bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held *held, struct limit_state *ret);
-/* The cell does not name it any more. */
-void block_free(struct cells *cells, struct limit_state name);
+/* Who has the block: to be read while a cell names it. */
+word16 block_owner(const struct cells *cells, struct limit_state name);
+/* No cell names it any more. Does nothing if it has been claimed since: a block that nobody names may be, at once. */
+void block_free(struct cells *cells, struct limit_state name, word16 owner);
 
 #endif

@@ -615,10 +615,13 @@ bool cells_forget(struct cells *cells, uint64_t key)
         word16 s;
         if (!c)
             return false;
-        if (!read_any(c, key, &s) || !vacate(c, s))
+        if (!read_any(c, key, &s))
+            continue;
+        word16 owner = state_tag(s) == CELL_HELD ? block_owner(cells, state_payload(s)) : (word16){ 0, 0 };
+        if (!vacate(c, s))
             continue;
         if (state_tag(s) == CELL_HELD)
-            block_free(cells, state_payload(s));
+            block_free(cells, state_payload(s), owner);
         return true;
     }
 }

@@ -95,18 +95,19 @@ static enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word
                          struct limit_outlook outlook, int64_t now_us)
 {
     struct limit_state next = h->state;
+    word16 owner = state_tag(s) == CELL_HELD ? block_owner(cells, state_payload(s)) : (word16){ 0, 0 };
     bool put;
     if (h->count > 0) {
         if (!block_write(cells, key, now_us, h, &next))
             return PUT_NO_ROOM;
         put = replace_as(CELL_HELD, c, s, next, last_as_long(outlook, h));
         if (!put)
-            block_free(cells, next);
+            block_free(cells, next, block_owner(cells, next));
     } else {
         put = replace(c, s, next, outlook);
     }
     if (put && state_tag(s) == CELL_HELD)
-        block_free(cells, state_payload(s));
+        block_free(cells, state_payload(s), owner);
     return put ? PUT : PUT_LOST;
 }
 

@@ -28,6 +28,15 @@ static uint64_t most_of(const struct counter *c)
     return percent == 0 ? capacity : (uint64_t)((unsigned __int128)capacity * percent / 100);
 }
 
+/* No wait is long enough. This is decided here, as a denial is: neither the store nor what stands in for it is asked. */
+static void refuse_hold(struct decision *d, struct counter *c)
+{
+    c->ask.cost = WEIR_AMOUNT_MAX + 1;
+    for (size_t i = 0; i < d->count; i++)
+        if (d->counters[i].rule == c->rule)
+            d->counters[i].kind = COUNTER_CELL;
+}
+
 void hold_plan(struct decision *d)
 {
     bool reserves = d->request->ttl_ms > 0;
@@ -36,7 +45,7 @@ void hold_plan(struct decision *d)
         bool slot = c->ask.limit->algorithm == LIMIT_CONCURRENT;
         d->holds = d->holds || (c->ask.cost > 0 && (hold_wants(d, c) || (reserves && c->kind == COUNTER_STORE)));
         if (reserves && !slot && c->rule->rule->hold_max_percent > 0 && c->ask.cost > most_of(c))
-            c->ask.cost = WEIR_AMOUNT_MAX + 1; /* no wait is long enough */
+            refuse_hold(d, c);
     }
     if (d->holds)
         d->hold_id = next_id();
@@ -66,6 +75,8 @@ enum counter_outcome hold_take(const struct decision *d, struct counter *c)
     struct cells_terms terms = { .id = d->hold_id, .ttl_ms = hold_ttl_ms(d, c), .tag = c->limit->id };
     bool fits = cells_hold(d->bound->cells, &c->ask, &terms, &c->taken);
     c->on_hold = fits && !terms.kept;
+    if (!fits && terms.kept)
+        c->taken.state = (struct limit_state){ .data = c->ask.limit->max }; /* the table is full: as if all were taken */
     return cell_taken(c, fits);
 }
 

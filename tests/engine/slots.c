@@ -299,6 +299,31 @@ static void renewed_by_the_rule(void **state)
     weir_close(weir);
 }
 
+/* A small table has four blocks. */
+static void no_room_in_the_table(void **state)
+{
+    (void)state;
+    struct weir *weir = open_with((struct weir_options){ .rules_text = RULE("2 concurrent"), .cells_keys = 100 });
+    struct weir_receipt a[4], b;
+    struct weir_verdict v;
+    char key[] = "a";
+    for (int i = 0; i < 4; i++, key[0]++)
+        assert_true(run(weir, key, NOW, &a[i]));
+    assert_false(ask(weir, one("e", "z"), NOW, &b, &v));
+    assert_int_equal(v.remaining, 0);
+    assert_int_equal(v.retry_after_ms, 1000);
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW), 4);
+    assert_int_equal(weir_release(weir, &a[2], NOW), 1);
+    assert_true(run(weir, "z", NOW, &b));
+    assert_int_equal(weir_release(weir, &b, NOW), 1);
+    /* Nobody comes for the others. When they are over, their blocks are for whoever needs one. */
+    assert_true(run(weir, "z", NOW, &b));
+    for (key[0] = 'k'; key[0] < 'o'; key[0]++)
+        assert_true(run(weir, key, NOW + 200 * S, &b));
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW + 200 * S), 4);
+    weir_close(weir);
+}
+
 /* ---- processes that die ---- */
 
 static void killed_processes(void **state)
@@ -508,6 +533,7 @@ int main(void)
         cmocka_unit_test(plans_and_overrides),
         cmocka_unit_test(rules_change),
         cmocka_unit_test(many_slots),
+        cmocka_unit_test(no_room_in_the_table),
         cmocka_unit_test(a_busy_subject),
         cmocka_unit_test(many_limits),
         cmocka_unit_test(renewed_by_the_rule),

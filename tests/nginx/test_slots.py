@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import queue
+import random
 import shutil
 import signal
 import socket
@@ -66,9 +67,10 @@ FOR_EVER = "ttl: 24h"  # what is not freed stays taken
 RULES = {
     "rules": f"""
 rules:
-  - {{ id: run, match: {{ path: {{ not: [ /short, "/shadow/*", /socket ] }} }}, by: path, limits: [ {{ name: running, concurrent: 2, {FOR_EVER} }} ] }}
+  - {{ id: run, match: {{ path: {{ not: [ /short, "/shadow/*", /socket, "/stress/*" ] }} }}, by: path, limits: [ {{ name: running, concurrent: 2, {FOR_EVER} }} ] }}
   - {{ id: shadow, match: {{ path: "/shadow/*" }}, by: path, mode: shadow, limits: [ {{ name: running, concurrent: 1, {FOR_EVER} }} ] }}
   - {{ id: short, match: {{ path: [ /short, /socket ] }}, by: path, limits: [ {{ name: running, concurrent: 1, ttl: 10s }}, 1000 per 1m ] }}
+  - {{ id: stress, match: {{ path: "/stress/*" }}, limits: [ {{ name: running, concurrent: 5, ttl: 2s }} ] }}
 """,
     "other": f"""
 rules:
@@ -341,6 +343,52 @@ def test_worker_ends_without_its_requests(slow):
     g.start()
     expect(holds("/kept")["run"], 0)
     slow.take().close()
+
+
+def come_and_go(number, stop, found):
+    """Clients that wait for the answer, and clients that do not."""
+    rng = random.Random(number)
+    while not stop.is_set():
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            client = begin(f"/stress/{number}")
+            if rng.random() < 0.5:
+                client.settimeout(rng.random() / 10)
+                client.recv(1)
+                found.append(1)
+            client.close()
+
+
+def answer_some(slow, stop):
+    rng = random.Random(1)
+    while not stop.is_set() or not slow.asked.empty():
+        with contextlib.suppress(OSError, queue.Empty):
+            connection = slow.asked.get(timeout=0.05)
+            if rng.random() < 0.7:
+                connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            connection.close()
+
+
+def test_stress(slow):
+    """Never more than there are slots, and none in the end: with clients that go, workers that are killed and reloads."""
+    stop, found = threading.Event(), []
+    threads = [threading.Thread(target=come_and_go, args=(i, stop, found)) for i in range(12)]
+    threads.append(threading.Thread(target=answer_some, args=(slow, stop)))
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(12):
+            expect(holds()["stress"] <= 5, True, "no more than there are")
+            if i % 4 == 3:
+                g.reload()
+            elif i % 2 == 0:
+                before = len(found)
+                os.kill(g.workers()[0], signal.SIGKILL)
+                until(lambda: len(g.workers()) == 2 and len(found) > before, "it goes on")
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    expect_holds("stress", 0)
 
 
 # ---- requests that outlive the time to live ----

@@ -147,6 +147,29 @@ def test_not_in_the_store():
         expect([s.check().json()["allowed"] for _ in range(2)], [True, False])
 
 
+def test_hold_max_without_the_store():
+    """What passes while the store is away is owed to it. A reservation that is too large never passes."""
+    rules = "".join(f"""
+  - {{ id: {name}, match: {{ event: {name} }}, by: key, hold_max: 50%, on_store_failure: {name},
+       limits: [ {{ name: f, algorithm: fixed_window, max: 100, per: 24h }} ] }}""" for name in ("allow", "local"))
+    with Store() as store, Service("--counters", store.address, rules="rules:" + rules) as s:
+        def too_much(event):
+            answer = post(s, "reserve", event=event, key="a", cost=51, ttl_ms=60000).json()
+            return answer["allowed"], answer["limit"], answer["retry_after_ms"]
+
+        until(lambda: s.steer("GET", "/v1/status").json()["store"]["up"], "the store is up")
+        for event in ("allow", "local"):
+            expect(too_much(event), (False, "f", -1), event)
+        store.kill()
+        until(lambda: not s.steer("GET", "/v1/status").json()["store"]["up"], "the store is down")
+        for event in ("allow", "local"):
+            expect(too_much(event), (False, "f", -1), f"{event}, without the store")
+        store.start()
+        until(lambda: s.steer("GET", "/v1/status").json()["store"]["up"], "the store is back")
+        for event in ("allow", "local"):
+            expect(s.check(event=event, key="a", cost=100).json()["allowed"], True, f"{event}: nothing is owed")
+
+
 # ---- the command ----
 
 

@@ -243,62 +243,6 @@ static void enabled_in_many_spellings(void **state)
     sql_close(sql);
 }
 
-static void plans_and_units_are_set(void **state)
-{
-    struct source *source = fresh_source(*state);
-    put(source, "{ id: api, by: [user], plan: user, plans: { free: [ 1 per 1s ] } }");
-    bad(set(source, "api", "max", "2"),
-        "rule api has no `limits`, only plans; set all limits of a plan, as in plans.free=");
-    bad(set(source, "api", "plans.free.day.max", "2"), "set all limits of a plan at once, as in plans.free=");
-    good(set(source, "api", "plans.free", "[\"2 per 1s\"]"));
-    good(set(source, "api", "plans.pro", "[\"3 per 1s\"]"));
-    good(set(source, "api", "plan", "\"header:X-Plan\""));
-    good(set(source, "api", "limits", "[\"4 per 1s\"]"));
-    good(set(source, "api", "unit", "tokens"));
-    good(set(source, "api", "limits.token_bucket.unit", "bytes"));
-    good(set(source, "api", "overdraft", "true"));
-    bad(set(source, "api", "overdraft", "often"), "overdraft: must be true or false");
-    bad(set(source, "api", "plan", ""), "plans: needs `plan`");
-    struct source_reading reading = { 0 };
-    good(source_read(source, NULL, &reading, &error));
-    const struct rule *rule = &reading.rules->rules[0];
-    assert_int_equal(rule->plan_count, 2);
-    assert_int_equal(rule->plans[0].limits[0].max, 2);
-    assert_int_equal(rule->plans[1].limits[0].max, 3);
-    assert_true(sv_eq(rule->plan.header, SV("x-plan")));
-    assert_true(sv_eq(rule->limits[0].cost_unit, SV("bytes")));
-    assert_true(rule->limits[0].overdraft);
-    source_reading_done(&reading);
-    source_close(source);
-}
-
-static void slots_and_holds_are_set(void **state)
-{
-    struct source *source = fresh_source(*state);
-    put(source, "{ id: run, by: key, limits: [ 3 concurrent, 10 per 1s ], hold_max: 50% }");
-    expect_rules(source, NULL, "run 3 concurrent (ttl 1m) 10 per 1s");
-    good(set(source, "run", "limits.concurrent.ttl", "5m")); /* of the short form */
-    good(set(source, "run", "limits.concurrent.concurrent", "4"));
-    expect_rules(source, NULL, "run 4 concurrent (ttl 5m) 10 per 1s");
-    bad(set(source, "run", "limits.concurrent.max", "5"), "limits[0].max: cannot be combined with `concurrent`");
-    bad(set(source, "run", "limits.token_bucket.ttl", "5s"), "limits[1].ttl: is allowed with `concurrent` only");
-    bad(set(source, "run", "limits.concurrent.slots", "5"), "week_start, concurrent, ttl and name");
-    bad(set(source, "run", "hold_max", "half"), "hold_max: must be a part of a limit's max in whole percent");
-    good(set(source, "run", "hold_max", "25%"));
-    good(set(source, "run", "limits", "7 concurrent"));
-    good(set(source, "run", "concurrent", "8")); /* the only limit */
-    good(set(source, "run", "ttl", "10s"));
-    expect_rules(source, NULL, "run 8 concurrent (ttl 10s)");
-    struct source_reading reading = { 0 };
-    good(source_read(source, NULL, &reading, &error));
-    assert_int_equal(reading.rules->rules[0].hold_max_percent, 25);
-    source_reading_done(&reading);
-    good(set(source, "run", "hold_max", ""));
-    good(set(source, "run", "ttl", ""));
-    expect_rules(source, NULL, "run 8 concurrent (ttl 1m)");
-    source_close(source);
-}
-
 static void rules_are_put_set_switched_and_removed(void **state)
 {
     struct source *source = fresh_source(*state);
@@ -788,8 +732,6 @@ int main(void)
         { "a table out of sight is not taken for absent", a_table_out_of_sight_is_not_taken_for_absent, ON_MYSQL },
         { "what it takes to read is little", what_it_takes_to_read_is_little },
         { "enabled in many spellings", enabled_in_many_spellings },
-        { "plans and units are set", plans_and_units_are_set },
-        { "slots and holds are set", slots_and_holds_are_set },
         { "rules are put, set, switched and removed", rules_are_put_set_switched_and_removed },
         { "a field is set and the rest stays", a_field_is_set_and_the_rest_stays },
         { "calls are throttled", calls_are_throttled },
