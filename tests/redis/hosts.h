@@ -1,14 +1,14 @@
-/* Handles of the C library over one redis-server, for tests that ask it with the real clock. */
+/* Handles whose rules count in a real redis-server, for tests. Every test has keys of its own by its prefix. */
 #ifndef TESTS_REDIS_HOSTS_H
 #define TESTS_REDIS_HOSTS_H
 
 #include "../engine/helpers.h"
 
+#include <signal.h>
+
 #include "servers.h"
 
 static struct redis_server server;
-
-/* ---- handles ---- */
 
 enum { PATIENT_MS = 5000 }; /* no test fails because the machine is slow */
 
@@ -63,6 +63,15 @@ static inline void ask_server(char *ret, size_t cap, const char *a, const char *
     talk_close(&talk);
 }
 
+static const char AWAY[] =
+    "- { id: l, match: { event: l }, by: [key], limits: [{ max: 10, per: 1h, algorithm: fixed_window }] }\n"
+    "- { id: a, match: { event: a }, by: [key], on_store_failure: allow,\n"
+    "    limits: [{ max: 10, per: 1h, algorithm: fixed_window }] }\n"
+    "- { id: d, match: { event: d }, by: [key], on_store_failure: deny,\n"
+    "    limits: [{ max: 10, per: 1h, algorithm: fixed_window }] }\n"
+    "- { id: s, match: { event: s }, by: [key], lease: true,\n"
+    "    limits: [{ max: 10, per: 1h, algorithm: fixed_window }] }\n";
+
 /* Stops the server, or lets it go on. It has to be asked for its process before. */
 static inline pid_t server_process(void)
 {
@@ -73,7 +82,52 @@ static inline pid_t server_process(void)
     return (pid_t)strtol(at + strlen("process_id:"), NULL, 10);
 }
 
-/* For cmocka. */
+static inline void wait_until_up(struct weir *weir, uint64_t refunded)
+{
+    struct weir_store_status status = { 0 };
+    for (int i = 0; i < 2000 && !(status.up && status.refunded >= refunded); i++) {
+        usleep(5000);
+        weir_store_status(weir, &status);
+    }
+    assert_true(status.up);
+    assert_true(status.refunded >= refunded);
+}
+
+/* What the store says, as soon as it is not too late. */
+static inline uint32_t left_in_store(struct weir *weir, const char *event)
+{
+    struct weir_verdict verdict;
+    do
+        verdict = check_now(weir, peek_of(event, "u", 0));
+    while (!verdict.allowed || verdict.max != 10);
+    return verdict.remaining;
+}
+
+/* A debt is not paid while an answer of this process is late. Returns what is left when it is paid. */
+static inline uint32_t left_when_paid(struct weir *weir, const char *event, uint64_t debt)
+{
+    struct weir_store_status status = { 0 };
+    for (int i = 0; i < 2000 && status.reconciled < debt; i++) {
+        left_in_store(weir, event);
+        weir_store_status(weir, &status);
+        usleep(1000);
+    }
+    assert_int_equal(status.reconciled, debt);
+    return left_in_store(weir, event);
+}
+
+/* Calls that are sent are charged there when it goes on; once the breaker is open none is sent. */
+static inline void open_breaker(struct weir *weir)
+{
+    struct weir_store_status status;
+    weir_store_status(weir, &status);
+    for (int i = 0; i < 100 && status.up; i++) {
+        check_now(weir, one("a", "other"));
+        weir_store_status(weir, &status);
+    }
+    assert_false(status.up);
+}
+
 static inline int start(void **state)
 {
     (void)state;

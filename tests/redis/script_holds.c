@@ -513,6 +513,20 @@ static void charges_before_it_was_forgotten_stay(void **state)
     assert_true(stored_count(FIRST, "one") == 0);
 }
 
+/* A rule that is leased from now on. */
+static void slices_find_what_is_over(void **state)
+{
+    struct question q;
+    struct slice_ask ask;
+    (void)state;
+    hold_in_window(&q, 10, 10, 1, 60 * S, false);
+    ask_init(&ask, 10, 3, 3);
+    assert_int_equal(lend(&ask, 1, NOON_US + 60 * S - 1).tokens, 0);
+    assert_int_equal(lend(&ask, 1, NOON_US + 60 * S).tokens, 3);
+    assert_int_equal(held(), 0);
+    assert_true(stored_count(FIRST, "one") == 3);
+}
+
 /* ---- slots ---- */
 
 static void take_slot(struct question *q, uint64_t max, uint32_t id, int64_t now_us)
@@ -643,6 +657,7 @@ int main(void)
         TEST(what_cannot_be_settled_is_dropped),
         TEST(a_subject_that_is_forgotten_holds_nothing),
         TEST(charges_before_it_was_forgotten_stay),
+        TEST(slices_find_what_is_over),
         TEST(slots_are_free_when_they_are_released_or_over),
         TEST(slots_go_with_their_holds),
         TEST(slots_and_windows_pass_together),

@@ -1,12 +1,13 @@
 -- Gives back what holds of `key` had that are over. They can be settled for a while longer, as long as their window lasts and for
 -- a day at most: until then they stay, with a negative time at which they are dropped. Makes `folded`: something was over. Or
 -- `why` they cannot be read.
-do
+local holds = key .. ':h'
+local over = pcall('ZRANGEBYSCORE', holds, 1, now, 'LIMIT', 0, 500)
+why, folded = over.err, over[1]
+if folded then
   --@ amend.lua
-  local holds, states, over = key .. ':h', {}
+  local states = {}
   repeat
-    over = pcall('ZRANGEBYSCORE', holds, 1, now, 'LIMIT', 0, 500)
-    if over.err then why, over = over.err, {} end
     for i = 1, #over do
       local member, drop = over[i], 0
       --@ read_hold.lua
@@ -23,9 +24,10 @@ do
       end
       if drop > now + 86400000000 then drop = now + 86400000000 end
       if drop > now then call('ZADD', holds, -drop, member) else call('ZREM', holds, member) end
-      folded = true
     end
-  until #over < 500
+    local all = #over < 500
+    over = all or call('ZRANGEBYSCORE', holds, 1, now, 'LIMIT', 0, 500)
+  until all
   for field, state in pairs(states) do call('HSET', key, field, state) end
-  if folded then call('ZREMRANGEBYSCORE', holds, -now, -1) end
+  call('ZREMRANGEBYSCORE', holds, -now, -1)
 end

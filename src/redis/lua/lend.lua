@@ -11,9 +11,15 @@ local key, field = KEYS[1], ARGV[2]
 local now, algorithm, max, debt, a, b, c, need, lacks, slice, hosts = unpack('<ddddddddddd', packed)
 --@ clock.lua
 
-local value, finish, length, count, moved, begun, why = pcall('HGET', key, field)
-if type(value) == 'table' then value, why = false, value.err end
---@ window.lua
+-- If there is too little, holds that are over may have some: those of a rule that was not leased until now.
+local finish, length, count, moved, begun, why, folded
+repeat
+  local value = pcall('HGET', key, field)
+  if type(value) == 'table' then value, why = false, value.err end
+  --@ window.lua
+  if why or lacks <= max - count and max > count then break end
+  --@ fold.lua
+until not folded
 if why then
   --@ refuse.lua
 end
