@@ -141,8 +141,8 @@ struct weir_charged {
     uint32_t how;
 };
 
-/* Records what a request was charged or holds, for weir_settle, weir_renew, weir_refund and weir_release. It is complete: the
- * request is not needed again. Callers may read `count`; all other fields are private to weir. */
+/* Records what a request was charged or holds, for weir_settle, weir_renew, weir_refund and weir_release. It is complete:
+ * the request is not needed again. Callers may read `count`; all other fields are private to weir. */
 struct weir_receipt {
     uint32_t count;  /* number of charged limits, at most the first WEIR_RECEIPT_LIMITS; 0: nothing to settle */
     uint32_t hold;   /* number of the hold; 0: all charges stay unless they are settled */
@@ -450,10 +450,10 @@ enum {
 };
 
 /* Checks a request whose true costs are known only later, and holds `cost` and `costs` for it. What is held counts at once,
- * as a charge does. Ends in one of these ways: weir_settle says the true amounts; weir_renew lets it go on; or nobody comes,
- * and after request->ttl_ms (from 1 to WEIR_TTL_MAX_MS) it is released, or kept as a charge if request->keep is set. Returns
- * what weir_check returns, and WEIR_E_INVALID for another ttl_ms or a request without a receipt. The same as weir_check and
- * weir_loop_check of a request with a ttl_ms.
+ * as a charge does. Ends in one of these ways: weir_settle says the true amounts; weir_renew lets it go on; or nobody
+ * comes, and after request->ttl_ms (from 1 to WEIR_TTL_MAX_MS) it is released, or kept as a charge if request->keep is set.
+ * Returns what weir_check returns, and WEIR_E_INVALID for another ttl_ms or a request without a receipt. The same as
+ * weir_check and weir_loop_check of a request with a ttl_ms.
  *
  * A request that touches a limit with `concurrent` holds a slot of it, also without a ttl_ms: weir_release frees it. */
 WEIR_API int weir_reserve(struct weir *weir, const struct weir_request *request, int64_t now_us,
@@ -461,26 +461,26 @@ WEIR_API int weir_reserve(struct weir *weir, const struct weir_request *request,
 
 #define WEIR_AS_HELD UINT64_MAX /* a cost of weir_settle: what was held or charged is right */
 
-/* Says what a request has truly cost. Less than was held is given back; more is charged whether or not there is room, and an
- * amount beyond max is owed. Units that are not named keep what was held; a cost of 0 without `costs` gives back everything.
- * After its time to live a hold has been released: then the true amount is charged, as long as its window lasts. Slots of
- * limits with `concurrent` are freed in any case.
+/* Says what a request has truly cost. Less than was held is given back; more is charged whether or not there is room, and
+ * an amount beyond max is owed. Units that are not named keep what was held; a cost of 0 without `costs` gives back
+ * everything. After its time to live a hold has been released: then the true amount is charged, as long as its window
+ * lasts. Slots of limits with `concurrent` are freed in any case.
  *
  * Returns the number of limits that were settled; 0 if the receipt was used before, so that settling twice is once. Nothing
  * is done for a window that is over, and nothing is given back to a rule that was removed, a subject that was reset or a
- * bucket whose rate has changed since. A receipt cannot be used more than a day after its hold or charge, after 16,320 later
- * ones of its subject, or with another cells table, except for limits that count in the store: any host of the store settles
- * these. The store is told, and sees to it that twice is once, but the call does not wait for its answer. While the store is
- * unavailable these limits are not settled and not counted in the result: call again later. Returns WEIR_E_INVALID (now_us, an amount, or a receipt that
- * cannot be one) or WEIR_E_NO_MEMORY. */
+ * bucket whose rate has changed since. A receipt cannot be used more than a day after its hold or charge, after 16,320
+ * later ones of its subject, or with another cells table, except for limits that count in the store: any host of the store
+ * settles these. The store is told, and sees to it that twice is once, but the call does not wait for its answer. While the
+ * store is unavailable these limits are not settled and not counted in the result: call again later. Returns WEIR_E_INVALID
+ * (now_us, an amount, or a receipt that cannot be one) or WEIR_E_NO_MEMORY. */
 WEIR_API int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t cost,
                          const struct weir_cost *costs, size_t cost_count, int64_t now_us);
-/* The hold lasts for ttl_ms from now on, in place of what is left. With a ttl_ms of 0, slots of limits with `concurrent` last
- * for the ttl of their limits, and other holds stay as they are. Returns the number of limits that still hold; 0: the hold
- * is over or settled. Errors as those of weir_settle. */
+/* The hold lasts for ttl_ms from now on, in place of what is left. With a ttl_ms of 0, slots of limits with `concurrent`
+ * last for the ttl of their limits, and other holds stay as they are. Returns the number of limits that still hold; 0: the
+ * hold is over or settled. Errors as those of weir_settle. */
 WEIR_API int weir_renew(struct weir *weir, const struct weir_receipt *receipt, uint32_t ttl_ms, int64_t now_us);
-/* Returns the shortest ttl of the limits with `concurrent` of which the receipt holds a slot, as the rules in force say; 0 if
- * it holds none. Work that takes longer renews them at half of that. */
+/* Returns the shortest ttl of the limits with `concurrent` of which the receipt holds a slot, as the rules in force say; 0
+ * if it holds none. Work that takes longer renews them at half of that. */
 WEIR_API uint32_t weir_slot_ttl_ms(struct weir *weir, const struct weir_receipt *receipt);
 /* Settles with what was held or charged: frees slots of limits with `concurrent`, and everything else stays. */
 WEIR_API int weir_release(struct weir *weir, const struct weir_receipt *receipt, int64_t now_us);

@@ -1,6 +1,6 @@
 #include "cells/blocks.h"
 
-#include "cells/cell.h"
+#include "cells/find.h"
 
 enum {
     SMALL_BYTES = 256,

@@ -2,15 +2,15 @@
  *
  * A state is 16 bytes and changes by one compare-and-swap; a state with its holds has no room there. So the cell of a
  * subject with holds names a block. A block is never changed while a cell names it: a change writes another block, and one
- * compare-and-swap of the cell puts that in its place. So a charge, its hold, and the end of either are one step, also for a
- * process that dies.
+ * compare-and-swap of the cell puts that in its place. So a charge, its hold, and the end of either are one step, also for
+ * a process that dies.
  *
  *   owner    key 64 · claimed at 52 · number of the claim 11 · 1; even: free
  *   content  state · tag · when holds were last looked at · holds
  *
- * The cell has the number of the block and a checksum of its content and claim. A reader that finds another content reads the
- * cell again: the block was given to another cell meanwhile, or to the same one anew. Two claims of a block have different
- * checksums even if they have the same content, so a cell that is as it was names what it named. */
+ * The cell has the number of the block and a checksum of its content and claim. A reader that finds another content reads
+ * the cell again: the block was given to another cell meanwhile, or to the same one anew. Two claims of a block have
+ * different checksums even if they have the same content, so a cell that is as it was names what it named. */
 #ifndef CELLS_BLOCKS_H
 #define CELLS_BLOCKS_H
 
@@ -33,7 +33,7 @@ struct hold {
 /* A cell's state and holds, by the time when they end. */
 struct held {
     struct limit_state state;
-    uint64_t tag; /* the caller's, for cells_each_hold */
+    uint64_t tag;     /* the caller's, for cells_each_hold */
     int64_t ended_us; /* holds that were to end by then have been given back */
     uint32_t count;
     struct hold holds[BLOCK_LARGE_HOLDS + 1];

@@ -72,7 +72,8 @@ static inline bool raise_book(struct cell *c, word16 s, struct limit_outlook out
 enum outcome { TAKEN, REFUSED, LOST /* the cell is not the key's any more */ };
 
 /* Puts another one in the place of the state that was read. `tag` is CELL_LIVE or CELL_HELD. */
-LIMIT_HOT bool replace_as(enum cell_tag tag, struct cell *c, word16 s, struct limit_state next, struct limit_outlook outlook)
+LIMIT_HOT bool replace_as(enum cell_tag tag, struct cell *c, word16 s, struct limit_state next,
+                          struct limit_outlook outlook)
 {
     CHECK(next.time < CLOCK_END_US);
     uint64_t mark = (s.high & GEN_MASK << TAG_BITS) | tag;
@@ -107,8 +108,5 @@ static inline bool vacate(struct cell *c, word16 s)
     struct limit_state none = { 0 };
     return cas_16(&c->state, s, state_make(none, (state_gen(s) + 1) & GEN_MASK, CELL_EMPTY));
 }
-
-/* Returns the key's cell and its state, which may have holds, or NULL. */
-struct cell *cell_find(struct cells *cells, uint64_t key, word16 *ret);
 
 #endif

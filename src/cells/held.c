@@ -1,29 +1,15 @@
 /* Charges that are held: each has a time to live, and whoever comes after that gives it back. README.md, "Holds". */
 #include "cells/held.h"
 
-#include "cells/blocks.h"
+#include "cells/find.h"
+#include "cells/holding.h"
 #include "cells/rebase.h"
 
-/* A hold that seems to last for so much longer than it may was made by a clock that was wrong, and has been set back. A caller
- * that stood still after it read its clock sees the same: it must not end what others hold, so this is long. */
+/* A hold that seems to last for so much longer than it may was made by a clock that was wrong, and has been set back. A
+ * caller that stood still after it read its clock sees the same: it must not end what others hold, so this is long. */
 #define AHEAD_US (60 * US_PER_S)
 
-/* ---- a state with its holds ---- */
-
-/* Reads what a cell has. False: it is not as it was read any more. What a damaged block had is lost, as damaged cells are.
- */
-static bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *ret)
-{
-    ret->count = 0;
-    ret->tag = 0;
-    ret->ended_us = 0;
-    ret->state = state_payload(s);
-    if (state_tag(s) == CELL_LIVE || block_read(cells, key, state_payload(s), ret))
-        return true;
-    ret->count = 0;
-    ret->state = (struct limit_state){ 0 };
-    return same_16(load_16(&c->state), s);
-}
+/* ---- holds ---- */
 
 static void remove_hold(struct held *h, uint32_t i)
 {
@@ -78,58 +64,6 @@ static void move_holds(struct held *h, const struct limit *limit, struct limit_s
             *origin = to_origin;
     }
     h->state = to;
-}
-
-static struct limit_outlook last_as_long(struct limit_outlook outlook, const struct held *h)
-{
-    int64_t until_us = h->count ? h->holds[h->count - 1].until_us : 0;
-    if (until_us > outlook.decays_us)
-        outlook.decays_us = until_us < CLOCK_END_US ? until_us : CLOCK_END_US;
-    return outlook;
-}
-
-enum put { PUT, PUT_LOST, PUT_NO_ROOM };
-
-/* Puts it in the place of what was read. */
-static enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
-                         struct limit_outlook outlook, int64_t now_us)
-{
-    struct limit_state next = h->state;
-    word16 owner = state_tag(s) == CELL_HELD ? block_owner(cells, state_payload(s)) : (word16){ 0, 0 };
-    bool put;
-    if (h->count > 0) {
-        if (!block_write(cells, key, now_us, h, &next))
-            return PUT_NO_ROOM;
-        put = replace_as(CELL_HELD, c, s, next, last_as_long(outlook, h));
-        if (!put)
-            block_free(cells, next, block_owner(cells, next));
-    } else {
-        put = replace(c, s, next, outlook);
-    }
-    if (put && state_tag(s) == CELL_HELD)
-        block_free(cells, state_payload(s), owner);
-    return put ? PUT : PUT_LOST;
-}
-
-/* The same without its holds, where there is no block for them: they become charges that stay, which refuses too much rather
- * than too little. Slots, which would stay for ever, are free instead. */
-static enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
-                            const struct limit *limit, struct limit_outlook outlook, int64_t now_us)
-{
-    h->count = 0;
-    if (limit && limit->algorithm == LIMIT_CONCURRENT)
-        h->state = (struct limit_state){ 0 };
-    return put_held(cells, c, key, s, h, outlook, now_us);
-}
-
-/* One or the other. False: it is not as it was read any more. */
-static bool put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
-                       const struct limit *limit, struct limit_outlook outlook, int64_t now_us)
-{
-    enum put put = put_held(cells, c, key, s, h, outlook, now_us);
-    if (put == PUT_NO_ROOM)
-        put = put_without(cells, c, key, s, h, limit, outlook, now_us);
-    return put == PUT;
 }
 
 static struct limit_outlook outlook_of(const struct limit *limit, const struct held *h, int64_t now_us)
@@ -262,23 +196,6 @@ struct limit_state held_state(struct cells *cells, struct cell *c, uint64_t key,
     return h.state;
 }
 
-/* ---- any other change ---- */
-
-bool held_update(struct cells *cells, struct cell *c, uint64_t key, word16 s, int64_t now_us, cells_judge *judge,
-                 void *data)
-{
-    struct held h;
-    if (!read_held(cells, c, key, s, &h))
-        return false;
-    struct cells_change change = judge(h.state, data);
-    if (!change.writes)
-        return true;
-    if (change.forgets && h.count == 0)
-        return vacate(c, s);
-    h.state = change.next;
-    return put_anyhow(cells, c, key, s, &h, NULL, change.outlook, now_us);
-}
-
 bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const struct cells_taken *taken, int64_t now_us,
                  bool *ret_done)
 {
@@ -293,8 +210,8 @@ bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const
 
 /* ---- the end of a hold ---- */
 
-/* Takes a hold out, or its part of some that were joined. One that was over when the holds were last looked at is in none of
- * these, whatever the caller's clock says. Returns whether it was there; *origin is what it belongs to by now. */
+/* Takes a hold out, or its part of some that were joined. One that was over when the holds were last looked at is in none
+ * of these, whatever the caller's clock says. Returns whether it was there; *origin is what it belongs to by now. */
 static bool take_out(struct held *h, const struct cells_charged *charged, uint64_t *origin)
 {
     bool may_be_joined = charged->until_us > h->ended_us && !charged->alone;

@@ -9,9 +9,6 @@ enum outcome held_charge(struct cells *cells, struct cell *c, const struct cells
 /* Returns the state of the cell, which was read as `s`, without the holds that are over. */
 struct limit_state held_state(struct cells *cells, struct cell *c, uint64_t key, const struct limit *limit, word16 s,
                               int64_t now_us);
-/* As cells_update of a cell with holds, which go on. False: the cell is not as it was read. */
-bool held_update(struct cells *cells, struct cell *c, uint64_t key, word16 s, int64_t now_us, cells_judge *judge,
-                 void *data);
 /* As cells_refund of such a cell. *ret_done is false if there is nothing to give back to. */
 bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const struct cells_taken *taken, int64_t now_us,
                  bool *ret_done);

@@ -81,7 +81,8 @@ struct limit_take rebase_take(struct cells *cells, struct cells_ask *ask, struct
 {
     struct rebase rebase = { ask->now_us, limit_own_time(ask->limit, state), may_write, false };
     rebase.own.at_us = clock_within(rebase.own.at_us); /* the state may be damaged */
-    *rebases = *rebases || (cells_update(cells, ask->key ^ REBASE_MARK_KEY, ask->now_us, rebase_judge, &rebase) && !rebase.stale);
+    *rebases =
+        *rebases || (cells_update(cells, ask->key ^ REBASE_MARK_KEY, ask->now_us, rebase_judge, &rebase) && !rebase.stale);
     if (!*rebases)
         ask->now_us = rebase.own.at_us;
     return take_of(ask, state);

@@ -18,8 +18,8 @@ struct bound_limit {
     const struct rule_limit *spec;
     sv field; /* its name in the store; only of leased and exact rules */
     uint64_t
-        slice_mark; /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
-    bool first;     /* of its set */
+        slice_mark;    /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
+    bool first;        /* of its set */
     bool counts_other; /* it counts something else than the cost in requests */
     sv unit;           /* what it counts; empty: requests, or what is in flight */
     /* A cost above cost_most counts as cost_over: one that never passes, or, with overdraft, the most that can be owed. */
@@ -114,8 +114,8 @@ struct bound_sharing {
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
               struct weir_error *error);
 void bound_free(struct bound *bound);
-/* Returns the next limit with this id, or NULL after the last one: those of plans and overrides have the same. *slot is 0 at
- * first. */
+/* Returns the next limit with this id, or NULL after the last one: those of plans and overrides have the same. *slot is 0
+ * at first. */
 const struct bound_limit *bound_next_limit(const struct bound *bound, uint64_t id, size_t *slot);
 /* The bound rule of this id, or NULL. */
 const struct bound_rule *bound_find(const struct bound *bound, sv id);

@@ -163,8 +163,7 @@ enum { BATCH = 16, BATCH_ROOM = 64 };
 /* One cell to charge, and nothing else. */
 static bool is_single(const struct decision *d)
 {
-    return d->count == 1 && d->enforced == 1 && d->charges && d->counters->ask.cost > 0 && !d->holds &&
-           !d->penalties;
+    return d->count == 1 && d->enforced == 1 && d->charges && d->counters->ask.cost > 0 && !d->holds && !d->penalties;
 }
 
 /* Their cells are loaded from memory at the same time. */

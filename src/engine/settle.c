@@ -35,9 +35,9 @@ struct settling {
     uint32_t renew_ms; /* 0: slots, for as long as their limits say */
     int64_t now_us;
     const struct bound_limit *limits[WEIR_RECEIPT_LIMITS]; /* of charges in cells; NULL: nothing can be done for it */
-    bool is_own;   /* it was made by this table */
-    bool of_store; /* what counts in the store was charged in this one */
-    bool store;    /* some of it is to be settled there */
+    bool is_own;                                           /* it was made by this table */
+    bool of_store;                                         /* what counts in the store was charged in this one */
+    bool store;                                            /* some of it is to be settled there */
 };
 
 static uint64_t true_amount(const struct amounts *a, const struct weir_charged *charged)

@@ -274,7 +274,21 @@ static void read_ttl(struct reader *r, const struct node *node, void *ret)
 }
 
 /* Which of them may be there depends on others: read_long() reads them one by one. */
-enum limit_field { NAME, ALGORITHM, MAX, PER, BURST, CALENDAR, TZ, WEEK_START, UNIT, OVERDRAFT, CONCURRENT, TTL, LIMIT_FIELDS };
+enum limit_field {
+    NAME,
+    ALGORITHM,
+    MAX,
+    PER,
+    BURST,
+    CALENDAR,
+    TZ,
+    WEEK_START,
+    UNIT,
+    OVERDRAFT,
+    CONCURRENT,
+    TTL,
+    LIMIT_FIELDS
+};
 
 static const struct field limit_fields[] = {
     [NAME] = { "name", read_name },

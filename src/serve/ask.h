@@ -30,9 +30,9 @@ enum ask_kind {
 
 /* Points into itself: it stays where it is. */
 struct ask {
-    bool many;   /* a list was given, if only of one */
-    bool reject; /* a refusal is answered as its rule says; not for a list */
-    sv receipt;  /* or hold: of a refund, a settlement and a renewal */
+    bool many;       /* a list was given, if only of one */
+    bool reject;     /* a refusal is answered as its rule says; not for a list */
+    sv receipt;      /* or hold: of a refund, a settlement and a renewal */
     uint32_t ttl_ms; /* of a renewal; those of requests are in them */
     bool refundable[ASK_REQUESTS_MAX];
     size_t count;
@@ -49,8 +49,8 @@ struct ask {
     struct weir_cost costs_inline[WEIR_COSTS_MAX];
 };
 
-/* The strings of the requests lie in `text`, which has to stay. Returns 0, and ask_done has to be called; or the HTTP status
- * of the mistake (400, 413, 503), with a sentence in `why`. */
+/* The strings of the requests lie in `text`, which has to stay. Returns 0, and ask_done has to be called; or the HTTP
+ * status of the mistake (400, 413, 503), with a sentence in `why`. */
 unsigned ask_read(struct ask *ret, sv text, enum ask_kind kind, char why[ASK_WHY_MAX]);
 void ask_done(struct ask *ask);
 

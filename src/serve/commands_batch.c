@@ -102,14 +102,14 @@ static void put_reply(struct resp_out *out, const struct weir_verdict *v, const 
     char *start = resp_room(out, VERDICT_MAX + (longer ? LONG_MAX_BYTES : 0)), *to = start;
     if (!start)
         return;
-    /* A long reply about a limit with a unit of its own has that at its end, and one about a penalty a 1 after the unit. One
-     * with an answer has both. */
+    /* A long reply about a limit with a unit of its own has that at its end, and one about a penalty a 1 after the unit.
+     * One with an answer has both. */
     bool has_answer = answer && answer->count > 0, has_penalty = is_long && (v->penalty || has_answer);
     bool has_unit = has_penalty || (is_long && v->applied && v->unit[0]);
     /* A short one that holds a slot has the hold. */
     bool has_hold = !is_long && receipt && receipt->count > 0;
-    to = resp_put_number(to, '*', (is_long ? 11 : 7) + has_unit + has_penalty + has_hold +
-                                      (int64_t)(has_answer ? answer->count : 0));
+    to = resp_put_number(
+        to, '*', (is_long ? 11 : 7) + has_unit + has_penalty + has_hold + (int64_t)(has_answer ? answer->count : 0));
     to = put_literal(to, v->allowed ? SV(":1\r\n") : SV(":0\r\n"));
     if (v->applied) {
         to = put_text(to, v->rule);

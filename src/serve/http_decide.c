@@ -1,4 +1,5 @@
-/* Decisions over HTTP: POST /v1/check, /v1/reserve, /v1/settle, /v1/renew and /v1/refund for programs, /v1/auth for gateways.
+/* Decisions over HTTP: POST /v1/check, /v1/reserve, /v1/settle, /v1/renew and /v1/refund for programs, /v1/auth for
+ * gateways.
  */
 #include <stdio.h>
 
@@ -295,8 +296,8 @@ static const struct ending refunding = { ASK_REFUND, "refunded",
                                          "given_back" };
 
 /* Returns the number of limits. */
-static int end_hold(struct http_call *call, struct server *server, const struct ask *ask, const struct weir_receipt *receipt,
-                    enum ask_kind kind)
+static int end_hold(struct http_call *call, struct server *server, const struct ask *ask,
+                    const struct weir_receipt *receipt, enum ask_kind kind)
 {
     const struct weir_request *r = ask->requests;
     int64_t now_us = loop_now_us(call->loop);
@@ -453,12 +454,9 @@ struct route {
 };
 
 static const struct route routes[] = {
-    { SV("/v1/check"), SV("POST"), check, .json = true },
-    { SV("/v1/reserve"), SV("POST"), reserve, .json = true },
-    { SV("/v1/settle"), SV("POST"), settle, .json = true },
-    { SV("/v1/renew"), SV("POST"), renew, .json = true },
-    { SV("/v1/refund"), SV("POST"), refund, .json = true },
-    { SV("/v1/auth"), SV(""), auth, .may_be_large = true },
+    { SV("/v1/check"), SV("POST"), check, .json = true },   { SV("/v1/reserve"), SV("POST"), reserve, .json = true },
+    { SV("/v1/settle"), SV("POST"), settle, .json = true }, { SV("/v1/renew"), SV("POST"), renew, .json = true },
+    { SV("/v1/refund"), SV("POST"), refund, .json = true }, { SV("/v1/auth"), SV(""), auth, .may_be_large = true },
 };
 
 static const struct route *find_route(const struct http_call *call)
@@ -483,10 +481,11 @@ bool decide_screen(struct http_call *call, void *server)
     if (call->too_large && !(route && route->may_be_large)) {
         http_too_large(call);
     } else if (!route) {
-        http_error(call, 404,
-                   "there are POST /v1/check, /v1/reserve, /v1/settle, /v1/renew, /v1/refund and /v1/auth; rules and metrics are "
-                   "at the admin address",
-                   "there is nothing at %.*s", SV_SHOWN(call->path, 200));
+        http_error(
+            call, 404,
+            "there are POST /v1/check, /v1/reserve, /v1/settle, /v1/renew, /v1/refund and /v1/auth; rules and metrics are "
+            "at the admin address",
+            "there is nothing at %.*s", SV_SHOWN(call->path, 200));
     } else if (route->method.len > 0 && !sv_eq(call->method, route->method)) {
         http_bad_method(call, route->method);
     } else if (!has_token(call)) {

@@ -8,9 +8,8 @@
 
 enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 
-static const char *const limit_fields[] = { "max", "per",        "burst", "unit",      "algorithm",  "calendar",
-                                            "tz",  "week_start", "name",  "overdraft", "concurrent", "ttl",
-                                            NULL };
+static const char *const limit_fields[] = { "max",        "per",  "burst",     "unit",       "algorithm", "calendar", "tz",
+                                            "week_start", "name", "overdraft", "concurrent", "ttl",       NULL };
 static const char *const rule_fields[] = { "match", "ignore_case",      "by",      "plan",     "plans",  "limits",
                                            "mode",  "enabled",          "expires", "except",   "reject", "counters",
                                            "lease", "on_store_failure", "penalty", "hold_max", NULL };
@@ -179,9 +178,10 @@ static json_t *find_parent(json_t *document, const struct rule *rule, sv *field,
         if (find_limit(rule, name, *field, &index, error) < 0)
             return NULL;
         if (word_find(*field, limit_fields) < 0) {
-            err_set(error, WEIR_E_INVALID,
-                    "a limit has max, per, burst, unit, overdraft, algorithm, calendar, tz, week_start, concurrent, ttl and "
-                    "name");
+            err_set(
+                error, WEIR_E_INVALID,
+                "a limit has max, per, burst, unit, overdraft, algorithm, calendar, tz, week_start, concurrent, ttl and "
+                "name");
             return NULL;
         }
         return limit_object(document, rule, index);

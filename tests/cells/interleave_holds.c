@@ -1,9 +1,9 @@
-/* Reserve, settle, renew and expiry racing with each other and with plain charges, under a scheduler that may stop or kill a
- * worker at each load, store and compare-and-swap; a failure can be repeated: TEST_SEED=… of the round that is printed.
+/* Reserve, settle, renew and expiry racing with each other and with plain charges, under a scheduler that may stop or kill
+ * a worker at each load, store and compare-and-swap; a failure can be repeated: TEST_SEED=… of the round that is printed.
  *
- * Every worker keeps a ledger. What it was told that it holds counts from then on, until it begins to settle it or until its
- * time is over. At every instant all ledgers together are at most `max`. At the end, when all holds are over, exactly what
- * was settled and charged is used: nothing that a dead worker held is left. */
+ * Every worker keeps a ledger. What it was told that it holds counts from then on, until it begins to settle it or until
+ * its time is over. At every instant all ledgers together are at most `max`. At the end, when all holds are over, exactly
+ * what was settled and charged is used: nothing that a dead worker held is left. */
 #include "stepped.h"
 
 enum {
@@ -26,7 +26,7 @@ struct scene {
 
 /* What a worker knows of one charge. */
 struct entry {
-    uint64_t amount; /* that it counts for */
+    uint64_t amount;  /* that it counts for */
     int64_t until_us; /* 0: for good */
     bool owed;        /* it may be beyond max */
 };
@@ -84,8 +84,8 @@ static void charge_for_good(struct worker *w, uint64_t cost)
         w->entries[w->count++] = (struct entry){ cost, 0, false };
 }
 
-/* While it is settled it counts for nothing: it is held, or charged, or released. A hold that is over by then may be charged
- * beyond max, and is owed. */
+/* While it is settled it counts for nothing: it is held, or charged, or released. A hold that is over by then may be
+ * charged beyond max, and is owed. */
 static void settle(struct worker *w, struct entry *entry, const struct cells_charged *charged, uint64_t to)
 {
     int64_t until_us = entry->until_us;

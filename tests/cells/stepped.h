@@ -55,7 +55,11 @@ static void stepped_store_plain(uint64_t *p, uint64_t word)
 #define store_plain stepped_store_plain
 #include "cells/blocks.c"
 #include "cells/cells.c"
+#include "cells/find.c"
 #include "cells/held.c"
+#include "cells/holding.c"
+#include "cells/make.c"
+#include "cells/update.c"
 #undef load_8
 #undef cas_8
 #undef load_16

@@ -240,8 +240,8 @@ static void renewed_it_goes_on(void **state)
 static void all_or_nothing(void **state)
 {
     (void)state;
-    struct weir *weir = open_rules("rules: [" RULE("a", FIXED("f", "100") ", " SLIDING("100")) ", "
-                                   RULE("b", DAY("30")) "]");
+    struct weir *weir =
+        open_rules("rules: [" RULE("a", FIXED("f", "100") ", " SLIDING("100")) ", " RULE("b", DAY("30")) "]");
     struct weir_receipt receipt;
     assert_false(reserve(weir, 31, 1000, NOW, &receipt));
     assert_int_equal(left(weir, NOW), 30);
@@ -253,13 +253,17 @@ static void all_or_nothing(void **state)
     weir_close(weir);
 }
 
-#define UNITS                                                                                                      \
-    "rules: [" RULE("r", FIXED("calls", "10") ", { name: t, algorithm: fixed_window, max: 1000, per: 60s, unit: tokens }, " \
-                         "{ name: c, calendar: month, max: 5000, unit: dollars }") "]"
+#define UNITS                                                                                                          \
+    "rules: [" RULE("r",                                                                                               \
+                    FIXED("calls", "10") ", { name: t, algorithm: fixed_window, max: 1000, per: 60s, unit: tokens }, " \
+                                         "{ name: c, calendar: month, max: 5000, unit: dollars }") "]"
 
 static uint64_t used_of(struct weir *weir, const char *unit, int64_t now_us)
 {
-    static const struct { const char *unit; uint64_t max; } all[] = { { "", 10 }, { "tokens", 1000 }, { "dollars", 5000 } };
+    static const struct {
+        const char *unit;
+        uint64_t max;
+    } all[] = { { "", 10 }, { "tokens", 1000 }, { "dollars", 5000 } };
     struct weir_cost cost = { weir_str(unit), 0 };
     for (size_t i = 0; i < 3; i++)
         if (strcmp(all[i].unit, unit) == 0)
@@ -399,8 +403,8 @@ static void hundreds_at_once(void **state)
 {
     (void)state;
     enum { MANY = 1000 };
-    struct weir *weir = open_with((struct weir_options){
-        .rules_text = "rules: [" RULE("r", FIXED("f", "1000")) "]", .cells_keys = 100000 });
+    struct weir *weir = open_with(
+        (struct weir_options){ .rules_text = "rules: [" RULE("r", FIXED("f", "1000")) "]", .cells_keys = 100000 });
     static struct weir_receipt receipts[MANY];
     struct weir_receipt none;
     for (int i = 0; i < MANY; i++)

@@ -358,7 +358,6 @@ static void a_reset_forgets_all_plans(void **state)
     weir_close(weir);
 }
 
-
 /* A receipt names the count, which is the same whatever plan or override the subject has by now. */
 static void a_refund_finds_the_same_count(void **state)
 {

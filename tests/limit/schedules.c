@@ -364,9 +364,8 @@ static void check_look(struct run *r, struct limit_state next)
     struct limit_report a = limit_report(&r->limit, &w, r->state, then, cost);
     struct limit_report b = limit_report(&r->limit, &w, next, then, cost);
     /* Waits that reach beyond the end of the clock, as those of large debts do, are cut there. */
-    bool same = r->limit.overdraft
-                    ? same_wait(a.reset_us, b.reset_us) && same_wait(a.retry_after_us, b.retry_after_us)
-                    : a.reset_us == b.reset_us && a.retry_after_us == b.retry_after_us;
+    bool same = r->limit.overdraft ? same_wait(a.reset_us, b.reset_us) && same_wait(a.retry_after_us, b.retry_after_us)
+                                   : a.reset_us == b.reset_us && a.retry_after_us == b.retry_after_us;
     EXPECT(r, r->accuracy == STRICT || (a.remaining == b.remaining && same));
 }
 
@@ -445,7 +444,8 @@ static void give_back(struct run *r)
     if (r->receipts == 0)
         return;
     int i = (int)random_in(&r->rnd, 0, r->receipts - 1);
-    bool done = limit_refund(&r->limit, limit_origin(&r->limit, r->taken[i], r->receipt[i].taken_us), r->receipt[i].cost, r->now_us, &r->state);
+    bool done = limit_refund(&r->limit, limit_origin(&r->limit, r->taken[i], r->receipt[i].taken_us), r->receipt[i].cost,
+                             r->now_us, &r->state);
     EXPECT(r, done == model_refund(&r->model, &r->receipt[i], &r->cell, r->now_us));
     r->receipts--;
     r->taken[i] = r->taken[r->receipts];

@@ -1,0 +1,60 @@
+#include "cells/holding.h"
+
+bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *ret)
+{
+    ret->count = 0;
+    ret->tag = 0;
+    ret->ended_us = 0;
+    ret->state = state_payload(s);
+    if (state_tag(s) == CELL_LIVE || block_read(cells, key, state_payload(s), ret))
+        return true;
+    ret->count = 0;
+    ret->state = (struct limit_state){ 0 };
+    return same_16(load_16(&c->state), s);
+}
+
+struct limit_outlook last_as_long(struct limit_outlook outlook, const struct held *h)
+{
+    int64_t until_us = h->count ? h->holds[h->count - 1].until_us : 0;
+    if (until_us > outlook.decays_us)
+        outlook.decays_us = until_us < CLOCK_END_US ? until_us : CLOCK_END_US;
+    return outlook;
+}
+
+enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, struct limit_outlook outlook,
+                  int64_t now_us)
+{
+    struct limit_state next = h->state;
+    word16 owner = state_tag(s) == CELL_HELD ? block_owner(cells, state_payload(s)) : (word16){ 0, 0 };
+    bool put;
+    if (h->count > 0) {
+        if (!block_write(cells, key, now_us, h, &next))
+            return PUT_NO_ROOM;
+        put = replace_as(CELL_HELD, c, s, next, last_as_long(outlook, h));
+        if (!put)
+            block_free(cells, next, block_owner(cells, next));
+    } else {
+        put = replace(c, s, next, outlook);
+    }
+    if (put && state_tag(s) == CELL_HELD)
+        block_free(cells, state_payload(s), owner);
+    return put ? PUT : PUT_LOST;
+}
+
+enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
+                     struct limit_outlook outlook, int64_t now_us)
+{
+    h->count = 0;
+    if (limit && limit->algorithm == LIMIT_CONCURRENT)
+        h->state = (struct limit_state){ 0 };
+    return put_held(cells, c, key, s, h, outlook, now_us);
+}
+
+bool put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
+                struct limit_outlook outlook, int64_t now_us)
+{
+    enum put put = put_held(cells, c, key, s, h, outlook, now_us);
+    if (put == PUT_NO_ROOM)
+        put = put_without(cells, c, key, s, h, limit, outlook, now_us);
+    return put == PUT;
+}
