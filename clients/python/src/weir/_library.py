@@ -44,18 +44,27 @@ class Cost(ctypes.Structure):
 
 
 class Charged(ctypes.Structure):
-    _fields_ = [("limit", c_uint64), ("time", c_uint64), ("window", c_uint64), ("cost", c_uint64), ("cell", c_uint32)]
+    _fields_ = [
+        *((name, c_uint64) for name in ("limit", "key", "origin", "rate", "cost")),
+        ("unit", c_uint32),
+        ("how", c_uint32),
+    ]
 
 
 class Receipt(ctypes.Structure):
-    TEXT_MAX = 1220
+    TEXT_MAX = 4000
     _fields_ = [
         ("count", c_uint32),
+        ("hold", c_uint32),
         ("number", c_uint64),
         ("at_us", c_int64),
+        ("until_us", c_int64),
         ("store_us", c_int64),
         ("seal", c_uint64),
+        ("store_seal", c_uint64),
         ("charged", Charged * 16),
+        ("keys_len", c_uint32),
+        ("keys", c_char * 1000),
     ]
 
 
@@ -67,10 +76,13 @@ class CRequest(ctypes.Structure):
         ("cost", c_uint64),
         ("costs", POINTER(Cost)),
         ("cost_count", c_size_t),
+        ("ttl_ms", c_uint32),
+        ("keep", c_bool),
         ("peek", c_bool),
         ("brief", c_bool),
         ("context", c_void_p),
         ("receipt", POINTER(Receipt)),
+        ("if_held", c_bool),
         ("shadows", c_void_p),
         ("each_rule", c_void_p),
     ]
@@ -161,7 +173,7 @@ FUNCTIONS = [
     ("weir_check_soon", c_int, [c_void_p, POINTER(CRequest), c_int64, c_int64, POINTER(CVerdict)]),
     ("weir_detect", c_int, [c_void_p, c_char_p, c_char_p, POINTER(CVerdict)]),
     ("weir_refuse", c_int, [c_void_p, POINTER(CRequest), POINTER(CVerdict), POINTER(CRefusal)]),
-    ("weir_refund", c_int, [c_void_p, POINTER(CRequest), POINTER(Receipt), c_int64]),
+    ("weir_refund", c_int, [c_void_p, POINTER(Receipt), c_int64]),
     ("weir_receipt_text", c_size_t, [POINTER(Receipt), c_char_p, c_size_t]),
     ("weir_receipt_read", c_int, [Str, POINTER(Receipt)]),
     ("weir_poll", c_int, [c_void_p, POINTER(CError)]),

@@ -23,7 +23,7 @@ SLICES_S = 0.001  # after which slices of a leased rule are looked for again
 THREADS = 8  # in which coroutines wait for `counters`
 PROBE_BYTES = 1 << 20
 CELLS_KEYS = 786432  # of a table whose size nobody has given
-KEY_BYTES = 43
+KEY_BYTES = 48  # with its part of the room for holds
 TABLE_BYTES = 8192  # and those of its keys
 log = getLogger("weir")
 
@@ -258,7 +258,7 @@ class LocalWeir(Weir):
         if self._library.weir_receipt_read(Str(text, len(text)), found) < 0:
             raise ValueError(f"{receipt!r} is not a receipt")
         handle = self._handle or self._open()
-        limits: int = self._library.weir_refund(handle, _c_request(request), found, self._library.weir_now_us())
+        limits: int = self._library.weir_refund(handle, found, self._library.weir_now_us())
         return max(0, limits)
 
     async def _refund_async(self, receipt: str, request: Request) -> int:
