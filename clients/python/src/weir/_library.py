@@ -13,6 +13,7 @@ from typing import Any, List
 from ._verdict import WeirError
 
 ABI_VERSION = 3
+AS_HELD = 2**64 - 1  # a cost of weir_settle
 NAME = "libweir.so.3"
 # Where it is installed to, but not found without `ldconfig`.
 FOLDERS = (f"/usr/local/lib/{sysconfig.get_config_var('MULTIARCH')}", "/usr/local/lib", "/usr/local/lib64")
@@ -171,9 +172,10 @@ FUNCTIONS = [
     ("weir_close", None, [c_void_p]),
     ("weir_now_us", c_int64, []),
     ("weir_check_soon", c_int, [c_void_p, POINTER(CRequest), c_int64, c_int64, POINTER(CVerdict)]),
-    ("weir_detect", c_int, [c_void_p, c_char_p, c_char_p, POINTER(CVerdict)]),
+    ("weir_detect_held", c_int, [c_void_p, c_char_p, c_char_p, POINTER(Receipt), POINTER(CVerdict)]),
     ("weir_refuse", c_int, [c_void_p, POINTER(CRequest), POINTER(CVerdict), POINTER(CRefusal)]),
-    ("weir_refund", c_int, [c_void_p, POINTER(Receipt), c_int64]),
+    ("weir_settle", c_int, [c_void_p, POINTER(Receipt), c_uint64, POINTER(Cost), c_size_t, c_int64]),
+    ("weir_renew", c_int, [c_void_p, POINTER(Receipt), c_uint32, c_int64]),
     ("weir_receipt_text", c_size_t, [POINTER(Receipt), c_char_p, c_size_t]),
     ("weir_receipt_read", c_int, [Str, POINTER(Receipt)]),
     ("weir_poll", c_int, [c_void_p, POINTER(CError)]),

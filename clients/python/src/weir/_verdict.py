@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import List, NamedTuple, Optional, Tuple
 
-from ._request import REQUESTS, Request
+from ._request import REQUESTS
 
 
 class WeirError(Exception):
@@ -28,7 +28,7 @@ class Verdict:
     unavailable: bool = False  # nobody could decide: weir or the store of its counters does not answer
     receipt: Optional[str] = None  # of a `refundable` request that was charged
     unit: Optional[str] = None  # which `max` and `remaining` count: "requests" unless the limit has another
-    _request: Optional[Request] = field(default=None, repr=False, compare=False)
+    hold: Optional[str] = None  # what the request holds until it is settled or released, or its time to live is over
 
     def headers(self) -> List[Tuple[str, str]]:
         """RateLimit-Policy, RateLimit and, when refused, Retry-After."""
