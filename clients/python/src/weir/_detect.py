@@ -177,8 +177,9 @@ def _guarded_async_generator(function: Callable[..., Any], guard: Guard) -> Call
         step = items.asend(None)
         try:
             while True:
+                item = await step  # what it raises is not for itself
                 try:
-                    sent = yield await step
+                    sent = yield item
                 except GeneratorExit:
                     await items.aclose()
                     raise
