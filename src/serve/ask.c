@@ -551,8 +551,9 @@ static bool read_all(struct reader *r)
     if (r->kind & HELD && r->ask->many)
         return fail(r, 400, "must be one object, not a list");
     if (r->kind & HELD && r->ask->receipt.len == 0)
-        return fail(r, 400, r->kind == ASK_REFUND ? "receipt: is missing; send the receipt of the verdict"
-                                                  : "hold: is missing; send the hold that /v1/reserve answered");
+        return fail(r, 400,
+                    r->kind == ASK_REFUND ? "receipt: is missing; send the receipt of the verdict"
+                                          : "hold: is missing; send the hold that /v1/reserve answered");
     if (next(r) != '\0' || r->at < r->end)
         return no_json(r, "unexpected text after the end");
     place_lists(r->ask);
