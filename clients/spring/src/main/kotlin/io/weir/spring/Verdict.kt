@@ -30,6 +30,8 @@ data class Verdict(
     val receipt: String? = null,
     /** What [max] and [remaining] count: `requests` unless the limit has another unit; null: no rule applied. */
     val unit: String? = null,
+    /** What [DetectManager.release] frees: the call takes a slot of a limit of calls in flight. */
+    val hold: String? = null,
 ) : Serializable {
     /** `RateLimit-Policy`, `RateLimit` and `Retry-After`, as far as they apply. */
     fun headers(): Map<String, String> = buildMap {
