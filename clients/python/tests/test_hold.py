@@ -39,6 +39,8 @@ def test_less_is_given_back(weir: Weir, key: str) -> None:
         assert used(weir, key) == 60
         assert hold.settle(costs={"tokens": 25_000_000}) == 2
         assert used(weir, key) == 25
+        assert not weir.check(event="llm", key=key, cost=100, peek=True).allowed  # requests keep what was held
+        assert weir.check(event="llm", key=key, cost=99, peek=True).allowed
         assert (hold.settle(costs={"tokens": 1}), hold.cancel(), hold.renew(5)) == (0, 0, 0)
     assert used(weir, key) == 25
 
