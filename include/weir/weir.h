@@ -646,6 +646,11 @@ enum weir_detected {
  * key, or an error of weir_check. Always writes *ret_verdict, which may be NULL. */
 WEIR_API int weir_detect(struct weir *weir, const char *event, const char *key, struct weir_verdict *ret_verdict);
 
+/* The same for rules that count what is in flight: *ret_held receives what the call holds, for weir_release when the work
+ * is done. Its count is 0 if it holds nothing. (After weir_detect a slot is free only when its time to live is over.) */
+WEIR_API int weir_detect_held(struct weir *weir, const char *event, const char *key, struct weir_receipt *ret_held,
+                              struct weir_verdict *ret_verdict);
+
 /* Returns the verdict of this thread's last weir_detect or WEIR_DETECT, valid until its next one. *ret_detected (may be
  * NULL) receives what that call returned. */
 WEIR_API const struct weir_verdict *weir_last(int *ret_detected);

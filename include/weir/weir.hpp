@@ -104,7 +104,7 @@ struct weir {
 
     /* ---- what a request asks for beside its verdict ---- */
 
-    /* What a request was charged, for handle.refund. false: nothing to refund. */
+    /* What a request was charged or holds, for handle.settle, renew, release and refund. false: nothing to settle. */
     class receipt {
     public:
         receipt() noexcept { c_.count = 0; }
@@ -208,7 +208,17 @@ struct weir {
         request &peek(bool yes = true) noexcept { return set(c_.peek, yes); }
         /* The caller does not need remaining(), reset() and window() of an allowed verdict. */
         request &brief(bool yes = true) noexcept { return set(c_.brief, yes); }
-        /* `to` receives what was charged, for handle.refund; it must remain valid until the decision is made. */
+        /* The charge is a hold that ends after this time, see weir_reserve and weir::hold; 0: it stays. */
+        request &ttl(milliseconds time) noexcept
+        {
+            bool fits = time.count() >= 0 && time.count() <= WEIR_TTL_MAX_MS;
+            return set(c_.ttl_ms, fits ? static_cast<std::uint32_t>(time.count()) : UINT32_MAX);
+        }
+        /* A hold that ends by itself is kept as a charge. */
+        request &keep(bool yes = true) noexcept { return set(c_.keep, yes); }
+        /* Write the receipt only if something is held, such as a slot. */
+        request &if_held(bool yes = true) noexcept { return set(c_.if_held, yes); }
+        /* `to` receives what was charged, for handle.settle; it must remain valid until the decision is made. */
         request &receipt(weir::receipt &to) noexcept { return set(c_.receipt, &to.c_); }
         /* `to` receives the shadow rules that would have refused; the same applies. */
         request &shadows(weir::shadows &to) noexcept { return set(c_.shadows, &to.c_); }
@@ -401,10 +411,44 @@ struct weir {
             return found;
         }
 
-        /* Refunds what a request was charged. Returns the number of limits refunded; see weir_refund. */
-        int refund(const request &r, const receipt &charged, clock::time_point now = clock::now()) const noexcept
+        /* The same for a request with a ttl and a receipt; fails with status 503 without one of them, see weir_reserve. */
+        verdict reserve(const request &r, clock::time_point now = clock::now()) const noexcept
         {
-            return std::max(weir_refund(c(), &r.c(), &charged.c(), us(now)), 0);
+            weir_verdict v;
+            weir_reserve(c(), &r.c(), us(now), &v);
+            return verdict(v);
+        }
+
+        /* Says what a request has truly cost, in requests and in other units. Units that are not named keep what was held,
+         * but a cost of 0 without others gives back everything. Returns the number of limits that were settled; see
+         * weir_settle. */
+        int settle(const receipt &held, std::uint64_t cost, const std::vector<weir_cost> &costs = {},
+                   clock::time_point now = clock::now()) const noexcept
+        {
+            return std::max(weir_settle(c(), &held.c(), cost, costs.data(), costs.size(), us(now)), 0);
+        }
+
+        /* Lets a hold last for `ttl` from now on. Returns the number of limits that still hold; see weir_renew. */
+        int renew(const receipt &held, milliseconds ttl, clock::time_point now = clock::now()) const noexcept
+        {
+            return std::max(weir_renew(c(), &held.c(), request().ttl(ttl).c().ttl_ms, us(now)), 0);
+        }
+
+        /* Frees slots, and lets everything else stay. Returns the number of limits; see weir_release. */
+        int release(const receipt &held, clock::time_point now = clock::now()) const noexcept
+        {
+            return std::max(weir_release(c(), &held.c(), us(now)), 0);
+        }
+
+        /* Cancels a hold, or gives back a charge. Returns the number of limits refunded; see weir_refund. */
+        int refund(const receipt &charged, clock::time_point now = clock::now()) const noexcept
+        {
+            return std::max(weir_refund(c(), &charged.c(), us(now)), 0);
+        }
+        /* The receipt says which request it was for; this form remains for programs that pass the request, too. */
+        int refund(const request &, const receipt &charged, clock::time_point now = clock::now()) const noexcept
+        {
+            return refund(charged, now);
         }
 
         /* Charges what a request has cost when that is known only afterwards; see weir_charge. Throws std::bad_alloc. */
@@ -552,13 +596,13 @@ struct weir {
     /* A verdict whose charge is refunded if an exception destroys it, or by give_back(). Its handle must outlive it. */
     class charge : public verdict {
     public:
-        charge(const handle &weir, std::string event, std::string key, std::uint64_t cost = 1)
-            : weir_(weir), event_(std::move(event)), key_(std::move(key))
+        charge(const handle &weir, std::string_view event, std::string_view key, std::uint64_t cost = 1) noexcept
+            : weir_(weir)
         {
-            if (!blank(event_) && !blank(key_))
-                verdict::operator=(weir.check(request(event_, key_, cost).receipt(receipt_)));
+            if (!blank(event) && !blank(key))
+                verdict::operator=(weir.check(request(event, key, cost).receipt(receipt_)));
         }
-        charge(const handle &&, std::string, std::string, std::uint32_t = 1) = delete; /* a temporary would dangle */
+        charge(const handle &&, std::string_view, std::string_view, std::uint64_t = 1) = delete; /* it would dangle */
         charge(const charge &) = delete;
         charge &operator=(const charge &) = delete;
 
@@ -569,12 +613,80 @@ struct weir {
         }
 
         /* Refunds the charge now. Returns the number of limits refunded; a second call returns 0. */
-        int give_back() const noexcept { return weir_.refund(request(event_, key_), receipt_); }
+        int give_back() const noexcept { return weir_.refund(receipt_); }
 
     private:
         const handle &weir_;
-        std::string event_, key_;
         receipt receipt_;
+        int exceptions_ = std::uncaught_exceptions();
+    };
+
+    /* A verdict whose charge is held while this object lives. The end of its scope frees slots of limits with `concurrent`,
+     * and lets what was held stay as a charge; an exception that ends the scope cancels it. Settle it with the true amounts
+     * before that. Its handle must outlive it. It can be moved, not copied.
+     *
+     *     weir::hold hold{ weir, weir::request("llm", user).ttl(60s).costs(most) };
+     *     if (hold)
+     *         hold.settle(1, { weir::cost("tokens", ask_model()) });
+     *
+     * A request without a ttl is charged as always, and holds slots only. */
+    class hold : public verdict {
+    public:
+        explicit hold(const handle &weir, request r, clock::time_point now = clock::now()) noexcept
+            : weir_(&weir), reserves_(r.c().ttl_ms > 0)
+        {
+            r.receipt(receipt_).if_held(!reserves_);
+            verdict::operator=(reserves_ ? weir.reserve(r, now) : weir.check(r, now));
+        }
+        explicit hold(const handle &&, request, clock::time_point = clock::now()) = delete; /* a temporary would dangle */
+        hold(hold &&from) noexcept
+            : verdict(from), weir_(from.weir_), receipt_(std::exchange(from.receipt_, {})), reserves_(from.reserves_)
+        {
+        }
+        hold &operator=(hold &&from) noexcept
+        {
+            if (this != &from) {
+                end();
+                verdict::operator=(from);
+                weir_ = from.weir_;
+                receipt_ = std::exchange(from.receipt_, {});
+                reserves_ = from.reserves_;
+            }
+            return *this;
+        }
+        hold(const hold &) = delete;
+        hold &operator=(const hold &) = delete;
+
+        ~hold() { end(); }
+
+        /* Ends the hold with the true amounts, see handle.settle. Returns the number of limits that were settled; a second
+         * end of any kind returns 0. */
+        int settle(std::uint64_t cost, const std::vector<weir_cost> &costs = {}) noexcept
+        {
+            return weir_->settle(taken(), cost, costs);
+        }
+        /* Ends it with what was held. */
+        int release() noexcept { return weir_->release(taken()); }
+        /* Ends it, and gives back everything. */
+        int cancel() noexcept { return weir_->refund(taken()); }
+        /* Lets it last for `ttl` from now on. Returns the number of limits that still hold. */
+        int renew(milliseconds ttl) const noexcept { return weir_->renew(receipt_, ttl); }
+
+        /* Hands the hold to somebody else, for example as receipt.text(): the end of the scope does nothing then. */
+        weir::receipt taken() noexcept { return std::exchange(receipt_, {}); }
+
+    private:
+        void end() noexcept
+        {
+            if (receipt_ && reserves_ && std::uncaught_exceptions() > exceptions_)
+                cancel();
+            else if (receipt_)
+                release();
+        }
+
+        const handle *weir_;
+        weir::receipt receipt_;
+        bool reserves_;
         int exceptions_ = std::uncaught_exceptions();
     };
 

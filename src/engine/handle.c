@@ -224,9 +224,13 @@ uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most)
 static _Thread_local struct weir_verdict last_verdict;
 static _Thread_local int last_detected;
 
-static int detect(struct weir *weir, const char *event, const char *key)
+static int detect(struct weir *weir, const char *event, const char *key, struct weir_receipt *held)
 {
-    struct weir_request request = { .event = weir_str(event), .key = weir_str(key), .cost = 1 };
+    struct weir_request request = {
+        .event = weir_str(event), .key = weir_str(key), .cost = 1, .receipt = held, .if_held = true
+    };
+    if (held)
+        held->count = 0;
     if (sv_blank(request.event) || sv_blank(request.key)) {
         verdict_unjudged(&last_verdict, NULL);
         return WEIR_E_BLANK;
@@ -239,12 +243,18 @@ static int detect(struct weir *weir, const char *event, const char *key)
     return last_verdict.allowed ? WEIR_ALLOWED : WEIR_REFUSED;
 }
 
-int weir_detect(struct weir *weir, const char *event, const char *key, struct weir_verdict *ret_verdict)
+int weir_detect_held(struct weir *weir, const char *event, const char *key, struct weir_receipt *ret_held,
+                     struct weir_verdict *ret_verdict)
 {
-    last_detected = detect(weir, event, key);
+    last_detected = detect(weir, event, key, ret_held);
     if (ret_verdict)
         *ret_verdict = last_verdict;
     return last_detected;
+}
+
+int weir_detect(struct weir *weir, const char *event, const char *key, struct weir_verdict *ret_verdict)
+{
+    return weir_detect_held(weir, event, key, NULL, ret_verdict);
 }
 
 const struct weir_verdict *weir_last(int *ret_detected)

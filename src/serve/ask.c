@@ -367,7 +367,7 @@ static bool read_unit_cost(struct reader *r, sv unit)
     return !wrong || fail(r, 400, "costs: \"%.*s\"%s", SV_SHOWN(unit, 100), wrong);
 }
 
-/* A unit that `costs` does not name costs 0. */
+/* A unit that `costs` does not name costs 0. Settling, it keeps what was held: see read_request. */
 static bool read_costs(struct reader *r, const struct field *field)
 {
     if (take_word(r, SV("null")))
@@ -377,7 +377,7 @@ static bool read_costs(struct reader *r, const struct field *field)
     if (r->cost_given)
         return fail(r, 400, "costs: cannot be combined with cost; write that as \"requests\" here");
     r->costs.room = r->cost_room;
-    current(r)->cost = r->kind == ASK_SETTLE ? WEIR_AS_HELD : 0;
+    current(r)->cost = 0;
     return read_object(r, read_unit_cost);
 }
 
@@ -523,6 +523,8 @@ static bool read_request(struct reader *r, sv name)
         return false;
     if (r->kind & (ASK_RESERVE | ASK_RENEW) && current(r)->ttl_ms == 0)
         return fail(r, 400, "ttl_ms: is missing; it is how long the hold lasts, in milliseconds");
+    if (r->kind == ASK_SETTLE && r->costs.room && !r->costs.requests)
+        current(r)->cost = WEIR_AS_HELD;
     current(r)->header_count = ask->header_count - r->first_header;
     return keep_costs(r);
 }

@@ -74,7 +74,7 @@ static void unknown_command(struct commands *c, const sv *args, size_t count)
     }
     resp_error(&c->out,
                "ERR unknown command '%.*s', with args beginning with: %.*s; weir answers WEIR.CHECK, WEIR.PEEK, "
-               "WEIR.REFUND, CL.THROTTLE",
+               "WEIR.RESERVE, WEIR.SETTLE, WEIR.RENEW, WEIR.REFUND, CL.THROTTLE",
                SV_SHOWN(args[0], QUOTED_MAX), (int)len, quoted);
 }
 

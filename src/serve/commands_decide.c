@@ -110,7 +110,9 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
         bit = ANSWER_BIT;
     else
         return fail(c, "unknown attribute", name,
-                    sv_eq(name, SV("refundable")) ? "; for a receipt: reply receipt" : "; allowed: " ATTRIBUTES);
+                    sv_eq(name, SV("refundable")) ? "; for a receipt: reply receipt"
+                    : asked->reserves             ? "; allowed: ttl, on_expiry, " ATTRIBUTES
+                                                  : "; allowed: " ATTRIBUTES);
     if (asked->seen & bit)
         return fail(c, "attribute", name, " is given twice");
     asked->seen |= bit;
@@ -200,7 +202,7 @@ static void answer_limits(struct commands *c, int limits)
         resp_integer(&c->out, limits);
 }
 
-/* The costs alone are read into the request. */
+/* The costs alone are read into the request. A unit that is not named keeps what was held. */
 static bool read_costs(struct commands *c, struct asked *asked, const sv *args, size_t count)
 {
     if (count % 2 != 0)
@@ -212,6 +214,8 @@ static bool read_costs(struct commands *c, struct asked *asked, const sv *args, 
             return fail(c, "unknown attribute", args[i], "; allowed: cost, cost:UNIT");
         else if (!set_cost(c, asked, args[i], args[i + 1]))
             return false;
+    if (!asked->costs.requests)
+        asked->request->cost = WEIR_AS_HELD;
     return true;
 }
 

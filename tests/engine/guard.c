@@ -56,6 +56,15 @@ static void no_rule_can_be_told_from_allowed(void **state)
     struct weir_verdict v;
     assert_int_equal(weir_detect(weir, "ocr", "u1", &v), WEIR_ALLOWED);
     assert_true(v.applied);
+    struct weir_receipt held = { .count = 1 };
+    assert_int_equal(weir_detect_held(weir, "speech", "u1", &held, &v), WEIR_NO_RULE);
+    assert_int_equal(held.count, 0);
+    held.count = 1;
+    assert_int_equal(weir_detect_held(weir, "ocr", " ", &held, NULL), WEIR_E_BLANK);
+    assert_int_equal(held.count, 0);
+    held.count = 1;
+    assert_int_equal(weir_detect_held(weir, "ocr", "u2", &held, NULL), WEIR_ALLOWED);
+    assert_int_equal(held.count, 0); /* nothing that ends with the call */
     assert_int_equal(weir_detect(weir, "speech", "u1", &v), WEIR_NO_RULE);
     assert_true(v.allowed);
     assert_false(v.applied);

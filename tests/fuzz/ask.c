@@ -177,6 +177,45 @@ static bool all_same(json_t *root, const struct ask *ask)
     return ask->count == json_array_size(root);
 }
 
+/* ---- holds ---- */
+
+/* A settlement without a cost in requests keeps what was held. */
+static bool good_settlement(json_t *root, const struct weir_request *r)
+{
+    json_t *costs = json_object_get(root, "costs");
+    bool given = json_is_integer(json_object_get(root, "cost")) || json_is_integer(json_object_get(costs, "requests"));
+    return given ? same_costs(root, r) : r->cost == WEIR_AS_HELD;
+}
+
+static bool good_ttls(const struct ask *ask)
+{
+    bool good = true;
+    for (size_t i = 0; i < ask->count; i++)
+        good = good && ask->requests[i].ttl_ms > 0 && ask->requests[i].ttl_ms <= WEIR_TTL_MAX_MS;
+    return good;
+}
+
+static void read_holds(sv text, json_t *root)
+{
+    static const enum ask_kind kinds[] = { ASK_RESERVE, ASK_SETTLE, ASK_RENEW, ASK_REFUND };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        char why[ASK_WHY_MAX] = "";
+        struct ask ask;
+        bool ends = kinds[i] != ASK_RESERVE;
+        if (ask_read(&ask, text, kinds[i], why) != 0) {
+            require(why[0] != '\0', "a mistake without a reason", text);
+            continue;
+        }
+        require(!ends || (!ask.many && ask.receipt.len > 0), "a list, or no hold", text);
+        require(!ends || same_text(root, "receipt", ask.receipt) || same_text(root, "hold", ask.receipt), "another hold",
+                text);
+        require(kinds[i] != ASK_SETTLE || good_settlement(root, ask.requests), "other amounts", text);
+        require(kinds[i] != ASK_RESERVE || good_ttls(&ask), "no time to live", text);
+        require(kinds[i] != ASK_RENEW || good_ttls(&ask), "no time to live", text);
+        ask_done(&ask);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     sv text = sv_of((const char *)data, size);
@@ -194,10 +233,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(root && all_same(root, &ask), "read differently", text);
         ask_done(&ask);
     }
-    if (ask_read(&ask, text, ASK_REFUND, why) == 0) {
-        require(!ask.many && same_text(root, "receipt", ask.receipt), "a refund that is none", text);
-        ask_done(&ask);
-    }
+    read_holds(text, root);
     json_decref(root);
     return 0;
 }

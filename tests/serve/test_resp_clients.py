@@ -34,7 +34,7 @@ rules:
     limits: [ { name: day, algorithm: fixed_window, max: 1000000, per: 24h } ]
 """
 MONTH_S = 30 * 86400
-HINT = "; weir answers WEIR.CHECK, WEIR.PEEK, WEIR.REFUND, CL.THROTTLE"
+HINT = "; weir answers WEIR.CHECK, WEIR.PEEK, WEIR.RESERVE, WEIR.SETTLE, WEIR.RENEW, WEIR.REFUND, CL.THROTTLE"
 
 
 def service(*flags):

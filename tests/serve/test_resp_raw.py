@@ -30,7 +30,7 @@ rules:
 
 
 UNKNOWN = (
-    "ERR unknown command 'NOPE', with args beginning with: 'a' 'b c' ; weir answers WEIR.CHECK, WEIR.PEEK, WEIR.REFUND, CL.THROTTLE"
+    "ERR unknown command 'NOPE', with args beginning with: 'a' 'b c' ; weir answers WEIR.CHECK, WEIR.PEEK, WEIR.RESERVE, WEIR.SETTLE, WEIR.RENEW, WEIR.REFUND, CL.THROTTLE"
 )
 
 

@@ -16,6 +16,7 @@ STRUCTURES = {
     "weir_str": _library.Str,
     "weir_header": _library.Header,
     "weir_request": _library.CRequest,
+    "weir_charged": _library.Charged,
     "weir_receipt": _library.Receipt,
     "weir_cost": _library.Cost,
     "weir_verdict": _library.CVerdict,

@@ -307,7 +307,7 @@ def test_a_verdict_that_another_thread_has_taken_meanwhile() -> None:
             return 1
 
     with Weir.open(rules_text=RULES) as weir:
-        weir._verdicts = Emptied()
+        weir._rooms = Emptied()
         submit: Any = detect(weir, "ocr", key="user")(lambda user: True)
         assert submit("u")
 

@@ -203,12 +203,67 @@ static void gives_back()
     weir::verdict charged = weir.check(request, noon);
     EXPECT(charged && receipt && !weir.check(weir::request("ocr", "u1", 3), noon));
     EXPECT(holds(charged.json(request), ("\"receipt\":\"" + receipt.text()).c_str()));
-    EXPECT(weir.refund(request, receipt, noon) > 0 && weir.refund(request, receipt, noon) == 0);
+    EXPECT(weir.refund(receipt, noon) > 0 && weir.refund(request, receipt, noon) == 0);
 
     EXPECT(weir.check(request, noon) && weir.refund(request, weir::receipt(receipt.text()), noon) > 0);
     EXPECT(weir.check(weir::request("ocr", "u1", 3), noon));
     EXPECT(!weir.check(request, noon) && !receipt && weir.refund(request, receipt) == 0);
     EXPECT(holds(thrown<weir::error>([&] { weir::receipt rubbish("rubbish"); }), "not a valid receipt"));
+}
+
+static std::uint64_t left(const weir::handle &weir, const char *key)
+{
+    return weir.check(weir::request("llm", key).peek().cost(0)).remaining();
+}
+
+static void holds_and_settles()
+{
+    weir::handle weir(with(R"(
+rules:
+  - id: llm
+    match: { event: llm }
+    by: [key]
+    limits:
+      - { name: tokens, unit: tokens, algorithm: fixed_window, max: 100, per: 24h }
+      - { name: calls, algorithm: fixed_window, max: 1000, per: 24h }
+)"));
+    const std::vector<weir_cost> most{ weir::cost("tokens", 60) };
+    auto asked = [&](const char *key) { return weir::request("llm", key).costs(most).ttl(std::chrono::hours(1)); };
+    {
+        weir::hold hold(weir, asked("less")), refused(weir, asked("less"));
+        EXPECT(hold && !refused && refused.limit() == "tokens" && refused.settle(1) == 0 && refused.renew(milliseconds(5)) == 0);
+        EXPECT(hold.renew(milliseconds(60000)) == 2 && hold.renew(milliseconds(0)) == 0 && hold.renew(milliseconds(-1)) == 0);
+        EXPECT(hold.settle(1, { weir::cost("tokens", 25) }) == 2 && hold.settle(1, most) == 0 && hold.cancel() == 0);
+    }
+    EXPECT(left(weir, "less") == 75);
+    {
+        weir::hold hold(weir, asked("more"));
+        EXPECT(hold.settle(1, { weir::cost("tokens", 130) }) == 2);
+    }
+    EXPECT(!weir::hold(weir, asked("more")) && left(weir, "more") == 0);
+    {
+        weir::hold first(weir, asked("moved"));
+        weir::hold second(std::move(first));
+        EXPECT(first.cancel() == 0 && left(weir, "moved") == 40);
+        second = weir::hold(weir, asked("other")); /* ends what it had, as held */
+        EXPECT(left(weir, "moved") == 40 && left(weir, "other") == 40 && second.cancel() == 2);
+    }
+    EXPECT(left(weir, "moved") == 40 && left(weir, "other") == 100);
+    EXPECT(holds(thrown<std::runtime_error>([&] {
+                     weir::hold hold(weir, asked("thrown"));
+                     throw std::runtime_error(std::to_string(left(weir, "thrown")));
+                 }),
+                 "40"));
+    EXPECT(left(weir, "thrown") == 100);
+    std::string text = weir::hold(weir, asked("sent")).taken().text();
+    EXPECT(left(weir, "sent") == 40 && weir.settle(weir::receipt(text), 0) == 2 && left(weir, "sent") == 100);
+    EXPECT(weir::hold(weir, asked("bad").ttl(std::chrono::hours(25))).failed() && left(weir, "bad") == 100);
+    /* Without a time to live it is a charge, which an exception does not cancel. */
+    thrown<std::runtime_error>([&] {
+        weir::hold hold(weir, asked("plain").ttl(milliseconds(0)));
+        throw std::runtime_error("");
+    });
+    EXPECT(left(weir, "plain") == 40);
 }
 
 static void charges_afterwards()
@@ -405,6 +460,7 @@ int main(int argc, char **argv)
     run("detect and require guard", guards);
     run("what is blank is refused", refuses_what_is_blank);
     run("refund gives back", gives_back);
+    run("a hold is settled, cancelled, moved", holds_and_settles);
     run("costs that are known only afterwards", charges_afterwards);
     run("a charge is given back when an exception leaves", gives_back_what_an_exception_leaves);
     run("its functions are asked and told", asks_and_tells_its_functions);

@@ -6,6 +6,7 @@ import http
 from typing import Any, Awaitable, Callable, List, MutableMapping, Optional, Tuple
 
 from ._base import Weir
+from ._hold import leave_async
 from ._http import Front, missing, with_length
 from ._request import Text
 from ._verdict import Refusal, TooFrequent, Verdict, refusal_of
@@ -21,7 +22,8 @@ POLICY_VIOLATION = 1008
 
 class WeirASGI:
     """Asks weir about each request, and each handshake of a websocket, before `app` sees it. `user` finds the user's id in
-    the scope, if there is one. `local_peer` is the address of a client that has none, being behind a unix socket."""
+    the scope, if there is one. `local_peer` is the address of a client that has none, being behind a unix socket. A request
+    holds its slots until its response is sent, or until `app` ends on any path, as when the client is gone."""
 
     def __init__(
         self,
@@ -37,7 +39,7 @@ class WeirASGI:
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
         verdict, refusal = await self._answer(scope)
-        exchange = Exchange(receive, send, verdict)
+        exchange = Exchange(receive, send, verdict, self.weir)
         if refusal is not None:
             return await _refuse(refusal, scope, exchange)
         try:
@@ -46,6 +48,8 @@ class WeirASGI:
             if exchange.started:
                 raise
             await _refuse(refusal_of(error.verdict), scope, exchange)
+        finally:
+            await exchange.release()
 
     async def _answer(self, scope: Scope) -> Tuple[Verdict, Optional[Refusal]]:
         headers = [(bytes(name), bytes(value)) for name, value in scope["headers"]]
@@ -68,8 +72,9 @@ class WeirASGI:
 class Exchange:
     """Adds the headers to the application's response, and knows what has happened already."""
 
-    def __init__(self, receive: Receive, send: Send, verdict: Verdict) -> None:
+    def __init__(self, receive: Receive, send: Send, verdict: Verdict, weir: Weir) -> None:
         self.inner_receive, self.inner_send, self.headers = receive, send, verdict.headers()
+        self.weir, self.held = weir, verdict if verdict.hold else None
         self.received = self.started = False
 
     async def receive(self) -> Message:
@@ -83,6 +88,12 @@ class Exchange:
             added = missing(self.headers, (bytes(name).decode("latin-1") for name, _ in there))
             message = {**message, "headers": there + _encoded(added)}
         await self.inner_send(message)
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            await self.release()  # the application may have work to do that is not for this client
+
+    async def release(self) -> None:
+        held, self.held = self.held, None
+        await leave_async(self.weir, held, "a request")
 
 
 async def _refuse(refusal: Refusal, scope: Scope, exchange: Exchange) -> None:

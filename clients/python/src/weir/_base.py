@@ -7,7 +7,8 @@ import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Mapping, Optional, Tuple, Type, TypeVar, Union
 
-from ._request import Headers, Request, Text, make_request
+from ._hold import AS_HELD, NOTHING, Amounts, Reservation, held_text, true_amounts
+from ._request import Headers, Request, Text, make_request, ttl_in_ms
 from ._verdict import Refusal, Verdict, refusal_of
 
 if TYPE_CHECKING:
@@ -69,13 +70,16 @@ class Weir(abc.ABC):
         costs: Optional[Mapping[str, int]] = None,
         peek: bool = False,
         refundable: bool = False,
+        ttl: Optional[float] = None,
+        on_expiry: Literal["release", "keep"] = "release",
     ) -> Verdict:
         """Decides, and charges what passes. `costs` names the costs of all units, such as {"requests": 1, "tokens": 1200}, in
-        place of `cost`. `peek` charges nothing; `refundable` gets a receipt, for `refund`."""
+        place of `cost`. `peek` charges nothing; `refundable` gets a receipt, for `refund`. With a `ttl`, in seconds, the charge
+        is held, see `reserve`: the verdict has a `hold`, for `settle`, `renew` and `refund`."""
         return self._ask(
             make_request(
                 event=event, key=key, user=user, ip=ip, peer=peer, method=method, path=path, host=host, headers=headers,
-                cost=cost, costs=costs, peek=peek, refundable=refundable,
+                cost=cost, costs=costs, peek=peek, refundable=refundable, ttl=ttl, on_expiry=on_expiry,
             )
         )  # fmt: skip
 
@@ -95,24 +99,82 @@ class Weir(abc.ABC):
         costs: Optional[Mapping[str, int]] = None,
         peek: bool = False,
         refundable: bool = False,
+        ttl: Optional[float] = None,
+        on_expiry: Literal["release", "keep"] = "release",
     ) -> Verdict:
         """The same for coroutines: it never blocks the event loop."""
         return await self._ask_async(
             make_request(
                 event=event, key=key, user=user, ip=ip, peer=peer, method=method, path=path, host=host, headers=headers,
-                cost=cost, costs=costs, peek=peek, refundable=refundable,
+                cost=cost, costs=costs, peek=peek, refundable=refundable, ttl=ttl, on_expiry=on_expiry,
             )
         )  # fmt: skip
 
-    def refund(self, verdict: Verdict) -> int:
-        """Gives back what a `refundable` request was charged. Returns to how many limits: 0 if there is nothing to give
-        back (any more)."""
-        charged = _charged(verdict)
-        return self._refund(*charged) if charged else 0
+    def reserve(
+        self,
+        *,
+        ttl: float,
+        event: Optional[Text] = None,
+        key: Optional[Text] = None,
+        user: Optional[Text] = None,
+        ip: Optional[str] = None,
+        peer: Optional[str] = None,
+        method: Optional[str] = None,
+        path: Union[str, bytes, None] = None,
+        host: Optional[str] = None,
+        headers: Optional[Headers] = None,
+        cost: int = 1,
+        costs: Optional[Mapping[str, int]] = None,
+        on_expiry: Literal["release", "keep"] = "release",
+    ) -> Reservation:
+        """For `with` and `async with`: holds the costs for work whose true costs are known only later, or raises TooFrequent.
+        The body settles what it is given with the true amounts. If it raises an exception, everything is given back; if it
+        ends without settling, what was held stays charged. Should this process die, the hold ends after `ttl` seconds: it is
+        released, or stays as a charge with on_expiry="keep"."""
+        return Reservation(
+            self,
+            make_request(
+                event=event, key=key, user=user, ip=ip, peer=peer, method=method, path=path, host=host, headers=headers,
+                cost=cost, costs=costs, ttl=ttl, on_expiry=on_expiry,
+            ),
+        )  # fmt: skip
 
-    async def arefund(self, verdict: Verdict) -> int:
-        charged = _charged(verdict)
-        return await self._refund_async(*charged) if charged else 0
+    def settle(
+        self, held: Union[Verdict, str], *, cost: Optional[int] = None, costs: Optional[Mapping[str, int]] = None
+    ) -> int:
+        """Says what a request with a hold has truly cost: `cost` in requests, or `costs` by unit. A unit that is not named
+        keeps what was held, and a cost of 0 alone gives back everything. Returns the number of limits that were settled: 0
+        if that was done before. `held` is a verdict, or the text of its hold."""
+        return self._settle(held, true_amounts(cost, costs))
+
+    async def asettle(
+        self, held: Union[Verdict, str], *, cost: Optional[int] = None, costs: Optional[Mapping[str, int]] = None
+    ) -> int:
+        return await self._settle_async(held, true_amounts(cost, costs))
+
+    def renew(self, held: Union[Verdict, str], ttl: float) -> int:
+        """The hold lasts for `ttl` seconds from now on. Returns the number of limits that still hold: 0 if it is over."""
+        text, ttl_ms = held_text(held), ttl_in_ms(ttl)
+        return self._renew(text, ttl_ms) if text else 0
+
+    async def arenew(self, held: Union[Verdict, str], ttl: float) -> int:
+        text, ttl_ms = held_text(held), ttl_in_ms(ttl)
+        return await self._renew_async(text, ttl_ms) if text else 0
+
+    def release(self, held: Union[Verdict, str]) -> int:
+        """Frees slots of limits with `concurrent`; everything else stays charged."""
+        return self._settle(held, AS_HELD)
+
+    async def arelease(self, held: Union[Verdict, str]) -> int:
+        return await self._settle_async(held, AS_HELD)
+
+    def refund(self, charged: Union[Verdict, str]) -> int:
+        """Gives back what a `refundable` request was charged, or cancels a hold. Returns the number of limits: 0 if there is
+        nothing to give back (any more). `charged` is a verdict, or the text of its receipt."""
+        return self._settle(charged, NOTHING)
+
+    async def arefund(self, charged: Union[Verdict, str]) -> int:
+        return await self._settle_async(charged, NOTHING)
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -150,15 +212,29 @@ class Weir(abc.ABC):
     async def _ask_async(self, request: Request) -> Verdict: ...
 
     @abc.abstractmethod
-    def _refund(self, receipt: str, request: Request) -> int: ...
+    def _end(self, held: str, amounts: Amounts) -> int: ...
 
     @abc.abstractmethod
-    async def _refund_async(self, receipt: str, request: Request) -> int: ...
+    async def _end_async(self, held: str, amounts: Amounts) -> int: ...
+
+    @abc.abstractmethod
+    def _renew(self, held: str, ttl_ms: int) -> int: ...
+
+    @abc.abstractmethod
+    async def _renew_async(self, held: str, ttl_ms: int) -> int: ...
+
+    def _settle(self, held: Union[Verdict, str], amounts: Amounts) -> int:
+        text = held_text(held)
+        return self._end(text, amounts) if text else 0
+
+    async def _settle_async(self, held: Union[Verdict, str], amounts: Amounts) -> int:
+        text = held_text(held)
+        return await self._end_async(text, amounts) if text else 0
 
     def _detect(self, event: bytes, key: bytes) -> Optional[Verdict]:
-        """Charges 1. The verdict if it is a refusal."""
+        """Charges 1. The verdict if it is a refusal, or if it has a hold."""
         verdict = self._ask(Request([("event", event), ("key", key)], [], 1, False, False))
-        return None if verdict.allowed else verdict
+        return None if verdict.allowed and not verdict.hold else verdict
 
     def _answer(self, request: Request) -> Tuple[Verdict, Optional[Refusal]]:
         """The verdict and, if it is a refusal, what to tell an HTTP client."""
@@ -174,9 +250,3 @@ def _seconds(deadline: float) -> float:
     if not 0 < deadline <= 3600:
         raise ValueError(f"deadline is a number of seconds above 0, and at most 3600, not {deadline}")
     return deadline
-
-
-def _charged(verdict: Verdict) -> Optional[Tuple[str, Request]]:
-    if verdict.receipt is None or verdict._request is None:
-        return None
-    return verdict.receipt, verdict._request

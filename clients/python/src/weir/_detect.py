@@ -5,20 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from logging import getLogger
 from typing import Any, Awaitable, Callable, List, Mapping, Optional, TypeVar, Union, cast
 
 from ._base import Weir
+from ._hold import leave, leave_async, passed
 from ._request import REQUESTS, Costs, Request, Text, costs_by_unit, octets, whole_cost
-from ._verdict import TooFrequent, Verdict
+from ._verdict import Verdict
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Getter = Callable[[Any, Any], Any]  # of args and kwargs
 CostsGetter = Callable[[Any, Any], Costs]
 
 ONE_REQUEST: Costs = (1, ())
-
-log = getLogger("weir")
 
 
 def detect(
@@ -35,7 +33,10 @@ def detect(
     `key` says for whom it counts: the name of a parameter, or a function that is called with the same arguments. `cost` is
     a number, or such a function. `costs` names the costs of all units in place of `cost`: a mapping such as
     {"requests": 1, "tokens": 1200}, or such a function. With `refund_on_exception` a call that raises an Exception is
-    given back, in all units."""
+    given back, in all units.
+
+    A slot of a limit with `concurrent` is held for as long as the call runs: also until a coroutine ends, and until a
+    generator is exhausted or closed."""
     if not isinstance(weir, Weir):
         raise TypeError(f"detect: weir is {type(weir).__name__}; make one with Weir.connect or Weir.open")
     if not isinstance(event, str):
@@ -81,40 +82,39 @@ class Guard:
         return Request([("event", self.event), ("key", key)], [], cost, False, self.refundable, others)
 
     def enter(self, args: Any, kwargs: Any) -> Optional[Verdict]:
-        """The verdict if it has a receipt that may be needed."""
+        """The verdict if it has a receipt or a hold that may be needed."""
         if self.is_plain:
-            refused = self.weir._detect(self.event, self.key(args, kwargs))
-            if refused is None:
-                return None
-            raise TooFrequent(refused)
-        return _passed(self.weir._ask(self.request(args, kwargs)))
+            found = self.weir._detect(self.event, self.key(args, kwargs))
+            return None if found is None else passed(found)
+        return passed(self.weir._ask(self.request(args, kwargs)))
 
     async def enter_async(self, args: Any, kwargs: Any) -> Optional[Verdict]:
         if not self.weir._waits:
             return self.enter(args, kwargs)
-        return _passed(await self.weir._ask_async(self.request(args, kwargs)))
+        return passed(await self.weir._ask_async(self.request(args, kwargs)))
 
+    def leave(self, verdict: Optional[Verdict], failed: bool) -> None:
+        """When the call is over: what it holds is released, or everything is given back."""
+        if verdict is not None:
+            leave(self.weir, verdict, self.event_name, refund=failed and self.refundable)
 
-def _passed(verdict: Verdict) -> Verdict:
-    if not verdict.allowed:
-        raise TooFrequent(verdict)
-    return verdict
+    async def leave_async(self, verdict: Optional[Verdict], failed: bool) -> None:
+        if verdict is not None:
+            await leave_async(self.weir, verdict, self.event_name, refund=failed and self.refundable)
 
 
 # ---- wrappers ----
 
 
 def _wrapped(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
-    call = type(function).__call__
-    if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in (function, call)):
-        raise TypeError(
-            f"detect: {_name(function)} is a generator, which works while others iterate over it; protect the function "
-            "that calls it"
-        )
-    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-    if guard.refundable:
-        return _refunding_async(function, guard) if is_async else _refunding(function, guard)
-    return _guarded_async(function, guard) if is_async else _guarded(function, guard)
+    kinds = (function, type(function).__call__)
+    if any(inspect.isasyncgenfunction(f) for f in kinds):
+        return _guarded_async_generator(function, guard)
+    if any(inspect.isgeneratorfunction(f) for f in kinds):
+        return _guarded_generator(function, guard)
+    if any(inspect.iscoroutinefunction(f) for f in kinds):
+        return _guarded_async(function, guard)
+    return _guarded(function, guard)
 
 
 def _guarded(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
@@ -122,41 +122,28 @@ def _guarded(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        enter(args, kwargs)
-        return function(*args, **kwargs)
+        verdict = enter(args, kwargs)
+        if verdict is None:
+            return function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            guard.leave(verdict, isinstance(error, Exception))
+            raise
+        # The result of a coroutine or generator function that another decorator wraps: the call has not begun.
+        if inspect.iscoroutine(result):
+            return _awaited(result, guard, verdict)
+        if inspect.isgenerator(result):
+            return _guarded_generator(lambda: result, Entered(guard, verdict))()
+        if inspect.isasyncgen(result):
+            return _guarded_async_generator(lambda: result, Entered(guard, verdict))()
+        guard.leave(verdict, False)
+        return result
 
     return guarded
 
 
 def _guarded_async(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
-    @functools.wraps(function)
-    async def guarded(*args: Any, **kwargs: Any) -> Any:
-        await guard.enter_async(args, kwargs)
-        return await function(*args, **kwargs)
-
-    return guarded
-
-
-def _refunding(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        verdict = guard.enter(args, kwargs)
-        try:
-            result = function(*args, **kwargs)
-        except Exception:
-            if verdict is not None:
-                try:
-                    guard.weir.refund(verdict)
-                except Exception:  # the caller is to see what went wrong with the call
-                    log.exception("a charge for %s could not be given back", guard.event_name)
-            raise
-        # The result of a coroutine function that another decorator wraps.
-        return _awaited(result, guard, verdict) if inspect.iscoroutine(result) else result
-
-    return guarded
-
-
-def _refunding_async(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
     @functools.wraps(function)
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         verdict = await guard.enter_async(args, kwargs)
@@ -165,16 +152,74 @@ def _refunding_async(function: Callable[..., Any], guard: Guard) -> Callable[...
     return guarded
 
 
+def _guarded_generator(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
+    """As with any generator nothing happens before its first item is wanted: then it is charged, or too frequent."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        verdict, failed = guard.enter(args, kwargs), False
+        try:
+            return (yield from function(*args, **kwargs))
+        except Exception:
+            failed = True
+            raise
+        finally:
+            guard.leave(verdict, failed)
+
+    return guarded
+
+
+def _guarded_async_generator(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def guarded(*args: Any, **kwargs: Any) -> Any:
+        verdict, failed = await guard.enter_async(args, kwargs), False
+        items = function(*args, **kwargs)
+        step = items.asend(None)
+        try:
+            while True:
+                item = await step  # what it raises is not for itself
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    await items.aclose()
+                    raise
+                except BaseException as error:  # thrown in by the caller
+                    step = items.athrow(error)
+                else:
+                    step = items.asend(sent)
+        except StopAsyncIteration:
+            return
+        except Exception:
+            failed = True
+            raise
+        finally:
+            await guard.leave_async(verdict, failed)
+
+    return guarded
+
+
 async def _awaited(work: Awaitable[Any], guard: Guard, verdict: Optional[Verdict]) -> Any:
     try:
-        return await work
-    except Exception:
-        if verdict is not None:
-            try:
-                await guard.weir.arefund(verdict)
-            except Exception:
-                log.exception("a charge for %s could not be given back", guard.event_name)
+        result = await work
+    except BaseException as error:
+        await guard.leave_async(verdict, isinstance(error, Exception))
         raise
+    await guard.leave_async(verdict, False)
+    return result
+
+
+class Entered(Guard):
+    """Of a call that was charged already."""
+
+    def __init__(self, guard: Guard, verdict: Verdict) -> None:
+        self.__dict__.update(guard.__dict__)
+        self.verdict = verdict
+
+    def enter(self, args: Any, kwargs: Any) -> Optional[Verdict]:
+        return self.verdict
+
+    async def enter_async(self, args: Any, kwargs: Any) -> Optional[Verdict]:
+        return self.verdict
 
 
 # ---- arguments ----

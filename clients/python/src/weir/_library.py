@@ -15,6 +15,7 @@ from typing import Any, List
 from ._verdict import WeirError
 
 ABI_VERSION = 3
+AS_HELD = 2**64 - 1  # a cost of weir_settle
 NAME = "libweir.so.3"
 # Where it is installed to, but not found without `ldconfig`.
 FOLDERS = (f"/usr/local/lib/{sysconfig.get_config_var('MULTIARCH')}", "/usr/local/lib", "/usr/local/lib64")
@@ -46,18 +47,27 @@ class Cost(ctypes.Structure):
 
 
 class Charged(ctypes.Structure):
-    _fields_ = [("limit", c_uint64), ("time", c_uint64), ("window", c_uint64), ("cost", c_uint64), ("cell", c_uint32)]
+    _fields_ = [
+        *((name, c_uint64) for name in ("limit", "key", "origin", "rate", "cost")),
+        ("unit", c_uint32),
+        ("how", c_uint32),
+    ]
 
 
 class Receipt(ctypes.Structure):
-    TEXT_MAX = 1220
+    TEXT_MAX = 4000
     _fields_ = [
         ("count", c_uint32),
+        ("hold", c_uint32),
         ("number", c_uint64),
         ("at_us", c_int64),
+        ("until_us", c_int64),
         ("store_us", c_int64),
         ("seal", c_uint64),
+        ("store_seal", c_uint64),
         ("charged", Charged * 16),
+        ("keys_len", c_uint32),
+        ("keys", c_char * 1000),
     ]
 
 
@@ -87,10 +97,13 @@ class CRequest(ctypes.Structure):
         ("cost", c_uint64),
         ("costs", POINTER(Cost)),
         ("cost_count", c_size_t),
+        ("ttl_ms", c_uint32),
+        ("keep", c_bool),
         ("peek", c_bool),
         ("brief", c_bool),
         ("context", c_void_p),
         ("receipt", POINTER(Receipt)),
+        ("if_held", c_bool),
         ("shadows", c_void_p),
         ("usage", POINTER(Usage)),
         ("each_rule", c_void_p),
@@ -187,10 +200,11 @@ FUNCTIONS = [
     ("weir_close", None, [c_void_p]),
     ("weir_now_us", c_int64, []),
     ("weir_check_soon", c_int, [c_void_p, POINTER(CRequest), c_int64, c_int64, POINTER(CVerdict)]),
-    ("weir_detect", c_int, [c_void_p, c_char_p, c_char_p, POINTER(CVerdict)]),
+    ("weir_detect_held", c_int, [c_void_p, c_char_p, c_char_p, POINTER(Receipt), POINTER(CVerdict)]),
     ("weir_headers", None, [c_void_p, POINTER(CRequest), POINTER(CVerdict), c_uint, POINTER(CHeaders)]),
     ("weir_refuse", c_int, [c_void_p, POINTER(CRequest), POINTER(CVerdict), POINTER(CRefusal)]),
-    ("weir_refund", c_int, [c_void_p, POINTER(CRequest), POINTER(Receipt), c_int64]),
+    ("weir_settle", c_int, [c_void_p, POINTER(Receipt), c_uint64, POINTER(Cost), c_size_t, c_int64]),
+    ("weir_renew", c_int, [c_void_p, POINTER(Receipt), c_uint32, c_int64]),
     ("weir_receipt_text", c_size_t, [POINTER(Receipt), c_char_p, c_size_t]),
     ("weir_receipt_read", c_int, [Str, POINTER(Receipt)]),
     ("weir_poll", c_int, [c_void_p, POINTER(CError)]),

@@ -14,8 +14,10 @@ from logging import getLogger
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from ._base import Weir
+from ._hold import Amounts
 from ._library import (
-    CError, CHeaders, Cost, CRefusal, CRequest, CVerdict, Header, Options, OutHeader, Receipt, StoreStatus, Str, Usage, library,
+    AS_HELD, CError, CHeaders, Cost, CRefusal, CRequest, CVerdict, Header, Options, OutHeader, Receipt, StoreStatus, Str, Usage,
+    library,
 )  # fmt: skip
 from ._request import REQUESTS, Request
 from ._verdict import HeaderPairs, Refusal, Verdict, WeirError, refusal_of
@@ -25,7 +27,7 @@ SLICES_S = 0.001  # after which slices of a leased rule are looked for again
 THREADS = 8  # in which coroutines wait for `counters`
 PROBE_BYTES = 1 << 20
 CELLS_KEYS = 786432  # of a table whose size nobody has given
-KEY_BYTES = 43
+KEY_BYTES = 48  # with its part of the room for holds
 TABLE_BYTES = 8192  # and those of its keys
 log = getLogger("weir")
 
@@ -108,7 +110,7 @@ class LocalWeir(Weir):
         """What no child can have of its parent."""
         self._opening, self._stop = threading.RLock(), threading.Event()
         self._threads = ThreadPoolExecutor(THREADS, "weir-ask") if self._has_store else None
-        self._verdicts: List[CVerdict] = []
+        self._rooms: List[Tuple[CVerdict, Receipt]] = []
 
     def _open(self) -> Handle:
         """Also for the child of a fork, which cannot use the parent's connections to the store."""
@@ -213,28 +215,32 @@ class LocalWeir(Weir):
         return await found
 
     def _detect(self, event: bytes, key: bytes) -> Optional[Verdict]:
-        """The quick path: one call, whose strings end at a NUL. It has a verdict of its own, since a signal's handler may
-        make such a call amid this one."""
+        """The quick path: one call, whose strings end at a NUL. It has a verdict and a receipt of its own, since a signal's
+        handler may make such a call amid this one."""
         if self._waits or b"\0" in key:
             return super()._detect(event, key)
         try:
-            found = self._verdicts.pop()
+            room = self._rooms.pop()
         except IndexError:  # not asked for first: another thread may take the last one in between
-            found = CVerdict()
-        code = self._library.weir_detect(self._handle or self._open(), event, key, found)
-        if code > 0:
-            self._verdicts.append(found)
+            room = CVerdict(), Receipt()
+        found, held = room
+        code = self._library.weir_detect_held(self._handle or self._open(), event, key, held, found)
+        if code > 0 and not held.count:
+            self._rooms.append(room)
             return None
         if code < 0:
             _tell_unjudged(code)
         asked = _c_request(Request([("event", event), ("key", key)], [], 1, False, False))
-        return _verdict(found, _answer(self._library, self._handle, found, asked))
+        answer = _answer(self._library, self._handle, found, asked)
+        return _verdict(found, answer, hold=self._receipt_text(held) if held.count else None)
 
     def _verdict(self, decision: Decision, request: Request) -> Verdict:
+        charged = decision.receipt
         answer = _answer(self._library, decision.handle, decision.found, decision.asked)
-        if not decision.receipt.count:
+        if not charged.count:
             return _verdict(decision.found, answer)
-        return _verdict(decision.found, answer, self._receipt_text(decision.receipt), request)
+        text = self._receipt_text(charged)
+        return _verdict(decision.found, answer, text if request.refundable else None, text if charged.until_us > 0 else None)
 
     def _receipt_text(self, receipt: Receipt) -> str:
         room = ctypes.create_string_buffer(Receipt.TEXT_MAX)
@@ -255,18 +261,31 @@ class LocalWeir(Weir):
         verdict = self._verdict(decision, request)
         return verdict, None if verdict.allowed else refusal_of(verdict)
 
-    # ---- give back ----
+    # ---- settle: the store's answer is not waited for ----
 
-    def _refund(self, receipt: str, request: Request) -> int:
-        text, found = receipt.encode("ascii", "replace"), Receipt()
+    def _read_receipt(self, held: str) -> Receipt:
+        text, found = held.encode("ascii", "replace"), Receipt()
         if self._library.weir_receipt_read(Str(text, len(text)), found) < 0:
-            raise ValueError(f"{receipt!r} is not a receipt")
-        handle = self._handle or self._open()
-        limits: int = self._library.weir_refund(handle, _c_request(request), found, self._library.weir_now_us())
+            raise ValueError(f"{held!r} is not a hold or a receipt")
+        return found
+
+    def _end(self, held: str, amounts: Amounts) -> int:
+        found, (cost, others) = self._read_receipt(held), amounts
+        handle, now_us = self._handle or self._open(), self._library.weir_now_us()
+        cost = AS_HELD if cost is None else cost
+        limits: int = self._library.weir_settle(handle, found, cost, _c_costs(others), len(others), now_us)
         return max(0, limits)
 
-    async def _refund_async(self, receipt: str, request: Request) -> int:
-        return self._refund(receipt, request)
+    async def _end_async(self, held: str, amounts: Amounts) -> int:
+        return self._end(held, amounts)
+
+    def _renew(self, held: str, ttl_ms: int) -> int:
+        found, handle = self._read_receipt(held), self._handle or self._open()
+        limits: int = self._library.weir_renew(handle, found, ttl_ms, self._library.weir_now_us())
+        return max(0, limits)
+
+    async def _renew_async(self, held: str, ttl_ms: int) -> int:
+        return self._renew(held, ttl_ms)
 
 
 class Decision:
@@ -276,8 +295,8 @@ class Decision:
         self.library, self.handle = weir._library, weir._handle or weir._open()
         self.asked, self.found, self.receipt, self.usage = _c_request(request), CVerdict(), Receipt(), Usage()
         self.asked.usage = ctypes.pointer(self.usage)
-        if request.refundable:
-            self.asked.receipt = ctypes.pointer(self.receipt)
+        self.asked.receipt = ctypes.pointer(self.receipt)
+        self.asked.if_held = not request.refundable and not request.ttl_ms
         self.until_us = self.library.weir_now_us() + weir._options.store_deadline_ms * 1000
 
     def is_made(self) -> bool:
@@ -311,7 +330,7 @@ def _answer(library: Any, handle: Any, found: CVerdict, asked: CRequest) -> Answ
     return tuple(map(_pair, headers.header[: headers.count])), None
 
 
-def _verdict(found: CVerdict, answer: Answer, receipt: Optional[str] = None, request: Optional[Request] = None) -> Verdict:
+def _verdict(found: CVerdict, answer: Answer, receipt: Optional[str] = None, hold: Optional[str] = None) -> Verdict:
     applied: Dict[str, Any] = {}
     if found.applied:
         applied = {name: getattr(found, name) for name in ("max", "remaining", "reset_ms", "window_ms")}
@@ -325,7 +344,7 @@ def _verdict(found: CVerdict, answer: Answer, receipt: Optional[str] = None, req
         unavailable=found.unavailable,
         penalty=found.penalty,
         receipt=receipt,
-        _request=request,
+        hold=hold,
         _headers=answer[0],
         _refusal=answer[1],
         **applied,
@@ -337,7 +356,7 @@ def _tell_unjudged(code: int) -> None:
 
 
 def _c_request(request: Request) -> CRequest:
-    asked = CRequest(cost=request.cost, peek=request.peek)
+    asked = CRequest(cost=request.cost, peek=request.peek, ttl_ms=request.ttl_ms, keep=request.keep)
     for name, value in request.attributes:
         setattr(asked, name, Str(value, len(value)))
     if request.headers:
@@ -345,10 +364,12 @@ def _c_request(request: Request) -> CRequest:
         asked.headers = (Header * len(found))(*found)
         asked.header_count = len(found)
     if request.costs:
-        costs = [Cost(Str(unit.encode(), len(unit)), amount) for unit, amount in request.costs]
-        asked.costs = (Cost * len(costs))(*costs)
-        asked.cost_count = len(costs)
+        asked.costs, asked.cost_count = _c_costs(request.costs), len(request.costs)
     return asked
+
+
+def _c_costs(costs: Tuple[Tuple[str, int], ...]) -> Any:
+    return (Cost * len(costs))(*(Cost(Str(unit.encode(), len(unit)), amount) for unit, amount in costs))
 
 
 def _poll_until(find: Callable[[], Optional[LocalWeir]], stop: threading.Event) -> None:

@@ -13,6 +13,7 @@ Headers = Union[Mapping[str, str], Mapping[bytes, bytes], Iterable[Tuple[Union[s
 
 HEADERS_MAX = 100
 COST_MAX = 2**53 - 1
+TTL_MAX_MS = 24 * 3600 * 1000
 COSTS_MAX = 16  # in other units than requests
 REQUESTS = "requests"
 UNIT = re.compile(r"[A-Za-z0-9_.-]{1,50}")
@@ -25,6 +26,8 @@ class Request(NamedTuple):
     peek: bool
     refundable: bool
     costs: Tuple[Tuple[str, int], ...] = ()  # in other units than requests
+    ttl_ms: int = 0  # of a hold
+    keep: bool = False  # a hold that ends by itself stays as a charge
 
 
 def octets(value: Text, what: str) -> bytes:
@@ -67,6 +70,20 @@ def whole_cost(cost: int, what: str = "cost") -> int:
     if not 0 <= cost <= COST_MAX:
         raise ValueError(f"{what} {cost} is not between 0 and {COST_MAX}")
     return cost
+
+
+def ttl_in_ms(ttl: float) -> int:
+    if not isinstance(ttl, (int, float)) or isinstance(ttl, bool):
+        raise TypeError(f"ttl is {type(ttl).__name__}, and must be a number of seconds")
+    if not 0.001 <= ttl <= TTL_MAX_MS / 1000:
+        raise ValueError(f"ttl {ttl} is not a number of seconds from 0.001 to {TTL_MAX_MS // 1000}")
+    return round(ttl * 1000)
+
+
+def is_keep(on_expiry: str) -> bool:
+    if on_expiry not in ("release", "keep"):
+        raise ValueError(f'on_expiry is "release" or "keep", not {on_expiry!r}')
+    return on_expiry == "keep"
 
 
 #: The cost in requests, and those in other units.
@@ -122,9 +139,14 @@ def make_request(
     costs: Optional[Mapping[str, int]] = None,
     peek: bool = False,
     refundable: bool = False,
+    ttl: Optional[float] = None,
+    on_expiry: str = "release",
 ) -> Request:
     texts = (("event", event), ("key", key), ("user", user), ("method", method), ("path", path), ("host", host))
     attributes = [(name, octets(value, name)) for name, value in texts if value is not None]
     attributes += [(name, address(value, name)) for name, value in (("ip", ip), ("peer", peer)) if value]
     requests, others = split_costs(cost, costs)
-    return Request(attributes, header_pairs(headers), requests, peek, refundable, others)
+    ttl_ms, keep = 0 if ttl is None else ttl_in_ms(ttl), is_keep(on_expiry)
+    if ttl_ms and peek:
+        raise ValueError("peek charges nothing, so that there is nothing to hold: leave ttl out")
+    return Request(attributes, header_pairs(headers), requests, peek, refundable, others, ttl_ms, keep)

@@ -15,6 +15,7 @@ from typing import Any, AsyncGenerator, Dict, List, Optional, Tuple
 
 from ._base import Weir
 from ._deadline import clock, timed
+from ._hold import NOTHING, Amounts, may_hold
 from ._line import Line, Unreachable, Word
 from ._request import REQUESTS, Request
 from ._verdict import HeaderPairs, Refusal, Verdict, WeirError
@@ -25,6 +26,7 @@ FAILURES_MAX = 5
 PAUSE_S = 0.5
 CONNECTIONS_MAX = 2**31  # one for each thread; newer ones of redis-py have 100 by default
 
+RECEIPT = 10  # its place in a long reply
 ITEMS = 11  # of a long reply; the unit follows if it is not requests
 
 PASSING = ("try again later", "WRONGPASS")  # it is overloaded; its token is being changed
@@ -223,10 +225,10 @@ class ServiceWeir(Weir):
             return self._undecided()
 
     def _detect(self, event: bytes, key: bytes) -> Optional[Verdict]:
-        """The quick path: no verdict of what is let through, since nobody looks at it."""
+        """The quick path: no verdict of what is let through and holds nothing, since nobody looks at it."""
         try:
             answer = self._call("WEIR.CHECK", "reply", "long", "answer", "refused", "event", event, "key", key)
-            if _is_whole(answer) and answer[0]:
+            if _is_whole(answer) and answer[0] and answer[RECEIPT] is None:
                 return None
             return self._verdict(answer)
         except Unreachable:
@@ -237,28 +239,43 @@ class ServiceWeir(Weir):
         if not _is_whole(answer):
             raise WeirError(f"what answers at {self._reach.where} is not weir, or of another time: {answer!r:.80}")
         allowed, rule, limit, most, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt = answer[:ITEMS]
+        refundable = request is not None and request.refundable
+        text = _text(receipt)
+        hold = text if text and (not refundable or may_hold(text)) else None
         unit = _text(answer[ITEMS]) if len(answer) > ITEMS else None if rule is None else REQUESTS
         penalty = len(answer) > ITEMS + 1 and bool(answer[ITEMS + 1])
         return Verdict(
             bool(allowed), _text(rule), _text(limit), most, remaining, reset_ms, retry_after_ms, window_ms, status,
-            bool(unavailable), _text(receipt), unit, request if receipt else None, penalty, *_answered(bool(allowed), status, answer),
+            bool(unavailable), text if refundable else None, unit, hold, penalty, *_answered(bool(allowed), status, answer),
         )  # fmt: skip
 
     def _undecided(self) -> Verdict:
         self._reach.count()
         return Verdict(self._allow, status=0 if self._allow else 503, unavailable=True)
 
-    # ---- give back ----
+    # ---- settle: what cannot be sent ends after its time to live ----
 
-    def _refund(self, receipt: str, request: Request) -> int:
+    def _end(self, held: str, amounts: Amounts) -> int:
         try:
-            return int(self._call("WEIR.REFUND", receipt, *_attributes(request)))
+            return int(self._call(*_settling(held, amounts)))
         except Unreachable:
             return 0
 
-    async def _refund_async(self, receipt: str, request: Request) -> int:
+    async def _end_async(self, held: str, amounts: Amounts) -> int:
         try:
-            return int(await self._call_async("WEIR.REFUND", receipt, *_attributes(request)))
+            return int(await self._call_async(*_settling(held, amounts)))
+        except Unreachable:
+            return 0
+
+    def _renew(self, held: str, ttl_ms: int) -> int:
+        try:
+            return int(self._call("WEIR.RENEW", held, "ttl", str(ttl_ms)))
+        except Unreachable:
+            return 0
+
+    async def _renew_async(self, held: str, ttl_ms: int) -> int:
+        try:
+            return int(await self._call_async("WEIR.RENEW", held, "ttl", str(ttl_ms)))
         except Unreachable:
             return 0
 
@@ -328,10 +345,23 @@ def _attributes(request: Request) -> List[Word]:
     return words
 
 
+def _settling(held: str, amounts: Amounts) -> List[Word]:
+    if amounts == NOTHING:
+        return ["WEIR.REFUND", held]
+    words: List[Word] = ["WEIR.SETTLE", held]
+    cost, others = amounts
+    if cost is not None:
+        words += ("cost", str(cost))
+    for unit, amount in others:
+        words += (f"cost:{unit}", str(amount))
+    return words
+
+
 def _words(request: Request) -> List[Word]:
-    command = "WEIR.PEEK" if request.peek else "WEIR.CHECK"
-    reply = "receipt" if request.refundable else "long"
-    words = [command, "reply", reply, "answer", "always", *_attributes(request)]
+    command = "WEIR.PEEK" if request.peek else "WEIR.RESERVE" if request.ttl_ms else "WEIR.CHECK"
+    words = [command, "reply", "receipt" if request.refundable else "long", "answer", "always", *_attributes(request)]
+    if request.ttl_ms:
+        words += ("ttl", str(request.ttl_ms), "on_expiry", "keep" if request.keep else "release")
     if request.cost != 1 or request.costs:
         words += ("cost", str(request.cost))
     for unit, amount in request.costs:

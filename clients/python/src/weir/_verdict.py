@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import List, NamedTuple, Optional, Tuple
 
-from ._request import REQUESTS, Request
+from ._request import REQUESTS
 
 
 #: Names and values.
@@ -32,7 +32,7 @@ class Verdict:
     unavailable: bool = False  # nobody could decide: weir or the store of its counters does not answer
     receipt: Optional[str] = None  # of a `refundable` request that was charged
     unit: Optional[str] = None  # which `max` and `remaining` count: "requests" unless the limit has another
-    _request: Optional[Request] = field(default=None, repr=False, compare=False)
+    hold: Optional[str] = None  # what the request holds until it is settled or released, or its time to live is over
     penalty: bool = False  # refused because the rule has refused too often before: see `penalty` of rules
     _headers: HeaderPairs = field(default=(), repr=False, compare=False)
     _refusal: Optional[Refusal] = field(default=None, repr=False, compare=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable, Iterator, List, Optional, Tuple
 
 from ._base import Weir
+from ._hold import leave
 from ._http import Front, missing, status_line, with_length
 from ._request import Text
 from ._verdict import Refusal, TooFrequent, Verdict, refusal_of
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 class WeirWSGI:
     """Asks weir about each request before `app` sees it. `user` finds the user's id in the environ, if there is one.
-    `local_peer` is the address of a client that has none, being behind a unix socket."""
+    `local_peer` is the address of a client that has none, being behind a unix socket. A request holds its slots until the
+    server closes the response, which it does on every path, also when the client is gone."""
 
     def __init__(
         self,
@@ -41,10 +43,42 @@ class WeirWSGI:
         verdict, refusal = self.weir._answer(request)
         if refusal is not None:
             return _refuse(refusal, environ, start_response)
+        if not verdict.hold:
+            return self.respond(environ, start_response, verdict)
+        try:
+            return Held(self.respond(environ, start_response, verdict), self.weir, verdict)
+        except BaseException:
+            leave(self.weir, verdict, "a request")
+            raise
+
+    def respond(self, environ: WSGIEnvironment, start_response: StartResponse, verdict: Verdict) -> Iterable[bytes]:
         try:
             return _begun(self.app(environ, _adding(start_response, verdict)))
         except TooFrequent as error:
             return _refuse(refusal_of(error.verdict), environ, start_response, sys.exc_info())
+
+
+class Held:
+    """A response that holds slots until it is closed, or until the last of it was sent."""
+
+    def __init__(self, body: Iterable[bytes], weir: Weir, verdict: Verdict) -> None:
+        self.body, self.weir, self.held = body, weir, [verdict]
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.body
+        self.release()
+
+    def close(self) -> None:
+        try:
+            close = getattr(self.body, "close", None)
+            if close:
+                close()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        if self.held:
+            leave(self.weir, self.held.pop(), "a request")
 
 
 def _begun(body: Iterable[bytes]) -> Iterable[bytes]:

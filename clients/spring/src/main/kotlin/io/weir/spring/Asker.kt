@@ -47,13 +47,17 @@ internal class Asker(private val link: Link?, properties: WeirProperties, privat
     }
 
     /** To how many limits it was given back. */
-    fun refund(verdict: Verdict): CompletableFuture<Long> {
-        if (link == null || verdict.receipt == null || verdict.key == null) return CompletableFuture.completedFuture(0)
-        return link.send(refund(verdict.receipt, verdict.event, verdict.key)).orTimeout(deadline, NANOSECONDS)
-            .exceptionally { error ->
-                noteError(root(error))
-                0
-            }
+    fun refund(verdict: Verdict): CompletableFuture<Long> = tell((verdict.receipt ?: verdict.hold)?.let(::refund))
+
+    /** What cannot be told ends after its time to live. */
+    fun release(verdict: Verdict): CompletableFuture<Long> = tell(verdict.hold?.let(::release))
+
+    private fun tell(message: Message<Long>?): CompletableFuture<Long> {
+        if (link == null || message == null) return CompletableFuture.completedFuture(0)
+        return link.send(message).orTimeout(deadline, NANOSECONDS).exceptionally { error ->
+            noteError(root(error))
+            0
+        }
     }
 
     private fun <T> await(answer: CompletableFuture<T>, until: Long): Result<T> = try {

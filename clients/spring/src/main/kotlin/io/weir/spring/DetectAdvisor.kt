@@ -17,6 +17,7 @@ import reactor.core.publisher.Mono
 import java.lang.reflect.Method
 import java.util.concurrent.CancellationException
 import java.util.concurrent.CompletionStage
+import java.util.concurrent.atomic.AtomicBoolean
 
 /**
  * Puts the interceptor before guarded methods. The class filter reads a bean's class when the bean is made, so that mistakes
@@ -85,6 +86,8 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
     private fun watched(invocation: MethodInvocation, admission: Admission): Any? {
         val result = proceed(invocation, admission)
         if (result is CompletionStage<*>) watch(result, admission)
+        // Ahead of an executor the work may not have begun: it ends where the other interceptor is.
+        else if (!ahead) admission.end(manager, failed = false)
         return result
     }
 
@@ -97,7 +100,9 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
             .getOrElse { return shape.adapter?.fromPublisher(Mono.error<Any>(it)) ?: throw it }
         invocation.setUserAttribute(ADMISSION, NOTHING)
         val result = proceed(invocation, admission)
-        return if (result is CompletionStage<*>) watch(result, admission) else result
+        if (result is CompletionStage<*>) return watch(result, admission)
+        admission.end(manager, failed = false)
+        return result
     }
 
     private fun ask(invocation: MethodInvocation, guard: Guard): Admission {
@@ -107,13 +112,13 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
 
     /** What it returns is done after it was given back. */
     private fun watch(work: CompletionStage<*>, admission: Admission): CompletionStage<*> = work.whenComplete { _, error ->
-        if (error != null && error !is CancellationException) manager.giveBack(admission.refundable())
+        admission.end(manager, failed = error != null && error !is CancellationException)
     }
 
     private fun proceed(invocation: MethodInvocation, admission: Admission): Any? = try {
         invocation.proceed()
     } catch (e: Throwable) {
-        manager.giveBack(admission.refundable())
+        admission.end(manager, failed = true)
         throw e
     }
 
@@ -129,9 +134,15 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
         )
         fun work() = proceed(invocation.invocableClone(), shape)
         val whole: Publisher<*> = if (shape.many) {
-            admitted.flatMapMany { passed -> Flux.defer(::work).doOnError { manager.giveBack(passed.refundable()) } }
+            admitted.flatMapMany { passed ->
+                Flux.defer(::work).doOnComplete { passed.end(manager, failed = false) }
+                    .doOnError { passed.end(manager, failed = true) }.doOnCancel { passed.end(manager, failed = false) }
+            }
         } else {
-            admitted.flatMap { passed -> Mono.defer { Mono.from(work()) }.doOnError { manager.giveBack(passed.refundable()) } }
+            admitted.flatMap { passed ->
+                Mono.defer { Mono.from(work()) }.doOnSuccess { passed.end(manager, failed = false) }
+                    .doOnError { passed.end(manager, failed = true) }.doOnCancel { passed.end(manager, failed = false) }
+            }
         }
         return shape.adapter?.fromPublisher(whole) ?: whole
     }
@@ -163,7 +174,15 @@ private class Asked(val question: Question, val refundOnException: Boolean)
 
 /** What has passed, and what of it goes back if the work fails. */
 private class Admission(private val asked: List<Asked>, private val verdicts: List<Verdict>) {
-    fun refundable() = asked.zip(verdicts).filter { (asked, _) -> asked.refundOnException }.map { (_, verdict) -> verdict }
+    private val over = AtomicBoolean()
+
+    /** Slots are free when the call is over, on every path. A second end changes nothing. */
+    fun end(manager: DetectManager, failed: Boolean) {
+        if (!over.compareAndSet(false, true)) return
+        val (back, rest) = asked.zip(verdicts).partition { (asked, _) -> failed && asked.refundOnException }
+        manager.giveBack(back.map { (_, verdict) -> verdict })
+        manager.letGo(rest.map { (_, verdict) -> verdict })
+    }
 }
 
 /** Where an invocation says that weir was asked for it. */

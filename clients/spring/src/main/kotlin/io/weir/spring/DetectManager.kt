@@ -57,6 +57,16 @@ class DetectManager internal constructor(private val asker: Asker, properties: W
 
     suspend fun refundSuspending(verdict: Verdict): Int = await(refundMono(verdict))
 
+    /**
+     * Frees the slots that a call holds, when it is over: its verdict has a `hold`. What it was charged besides stays. Returns
+     * the number of limits: none if that was done before, or if weir does not answer. Then the slots end with their `ttl`.
+     */
+    fun release(verdict: Verdict): Int = asker.release(verdict).join().toInt()
+
+    fun releaseMono(verdict: Verdict): Mono<Int> = Mono.fromFuture { asker.release(verdict) }.map { it.toInt() }
+
+    suspend fun releaseSuspending(verdict: Verdict): Int = await(releaseMono(verdict))
+
     /** Null: the key is blank, and that passes. [where] is for what is wrong. */
     internal fun question(
         event: String,
@@ -86,6 +96,9 @@ class DetectManager internal constructor(private val asker: Asker, properties: W
 
     /** Without waiting for the answer. */
     internal fun giveBack(verdicts: List<Verdict>) = verdicts.forEach(asker::refund)
+
+    /** The same; those without a hold have nothing to say. */
+    internal fun letGo(verdicts: List<Verdict>) = verdicts.forEach(asker::release)
 
     private fun allOrNothing(verdicts: List<Verdict>): List<Verdict> {
         val refused = verdicts.firstOrNull { !it.allowed } ?: return verdicts

@@ -30,6 +30,8 @@ data class Verdict(
     val receipt: String? = null,
     /** What [max] and [remaining] count: `requests` unless the limit has another unit; null: no rule applied. */
     val unit: String? = null,
+    /** What [DetectManager.release] frees: the call takes a slot of a limit of calls in flight. */
+    val hold: String? = null,
     /** Refused because the rule has refused this key too often before: see `penalty` of rules. */
     val penalty: Boolean = false,
     /** What weir wrote for the client. */

@@ -36,8 +36,20 @@ internal fun check(question: Question): Message<List<Any?>> {
 /** Changes nothing; who answers it is a weir that knows what this client needs. */
 internal fun greeting(): Message<List<Any?>> = Message(PEEK, Items(), listOf("reply", "long"))
 
-internal fun refund(receipt: String, event: String, key: String): Message<Long> =
-    Message(REFUND, IntegerOutput(StringCodec.UTF8), listOf(receipt, "event", bounded(event), "key", bounded(key)))
+/** A receipt says by itself what it is for. */
+internal fun refund(receipt: String): Message<Long> = Message(REFUND, IntegerOutput(StringCodec.UTF8), listOf(receipt))
+
+/** Frees the slots of a hold; the rest stays charged. */
+internal fun release(hold: String): Message<Long> = Message(SETTLE, IntegerOutput(StringCodec.UTF8), listOf(hold))
+
+/**
+ * Whether a receipt that was asked for has slots to release, which the reply does not say. Where the text has another form than
+ * the one that is known here, it may.
+ */
+private fun mayHold(receipt: String): Boolean {
+    val known = receipt.startsWith("03") && receipt.length > 64
+    return !known || (receipt.substring(8, 16) + receipt.substring(48, 64)).any { it != '0' }
+}
 
 /**
  * weir hangs up on a command that is too large, and then nobody is counted: no stranger's text may do that. A long one is
@@ -67,6 +79,7 @@ internal fun understood(items: List<Any?>): List<Any?> = if (items.size >= ITEMS
  */
 internal fun verdict(question: Question, answer: List<Any?>): Verdict {
     val items = understood(answer)
+    val receipt = items[10] as String?
     return Verdict(
         event = question.event,
         key = question.key,
@@ -80,7 +93,8 @@ internal fun verdict(question: Question, answer: List<Any?>): Verdict {
         window = time(items[7], from = 0),
         status = (items[8] as Long).toInt(),
         unavailable = items[9] == 1L,
-        receipt = items[10] as String?,
+        receipt = receipt.takeIf { question.receipt },
+        hold = receipt?.takeIf { !question.receipt || mayHold(it) },
         unit = if (items.size > ITEMS) items[ITEMS] as String? else items[1]?.let { REQUESTS },
         penalty = items.size > ITEMS + 1 && items[ITEMS + 1] == 1L,
         written = items.drop(ITEMS + 4).chunked(2).associate { (name, value) -> name as String to value as String },
@@ -104,6 +118,7 @@ private class Keyword(private val text: String) : ProtocolKeyword {
 private val CHECK: ProtocolKeyword = Keyword("WEIR.CHECK")
 private val PEEK: ProtocolKeyword = Keyword("WEIR.PEEK")
 private val REFUND: ProtocolKeyword = Keyword("WEIR.REFUND")
+private val SETTLE: ProtocolKeyword = Keyword("WEIR.SETTLE")
 
 /** A flat array of texts, numbers and nils. */
 private class Items : CommandOutput<String, String, List<Any?>>(StringCodec.UTF8, ArrayList<Any?>(ITEMS)) {

@@ -13,7 +13,7 @@ import kotlin.io.path.readText
 import kotlin.io.path.writeText
 
 /** A real `weir serve` on a free port of loopback, in a folder of its own; gone when it is closed, or when this JVM ends. */
-class Weir(vararg flags: String) : AutoCloseable {
+class Weir(vararg flags: String, rules: String = RULES) : AutoCloseable {
     private val folder: Path = Files.createTempDirectory("weir-spring")
     private val flags = flags.toList()
     private val hook = Thread(::end)
@@ -23,7 +23,7 @@ class Weir(vararg flags: String) : AutoCloseable {
 
     init {
         Runtime.getRuntime().addShutdownHook(hook)
-        folder.resolve("rules.yaml").writeText(RULES)
+        folder.resolve("rules.yaml").writeText(rules)
         start()
     }
 
