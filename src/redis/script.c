@@ -119,7 +119,7 @@ struct measures {
 };
 
 static struct measures measures(const struct limit *l, const struct window *window, const struct window *next,
-                                const struct store_hold *hold)
+                                int64_t hold_us)
 {
     switch (l->algorithm) {
     case LIMIT_TOKEN_BUCKET:
@@ -127,7 +127,7 @@ static struct measures measures(const struct limit *l, const struct window *wind
     case LIMIT_CALENDAR:
         return (struct measures){ (double)window->start_us, (double)window->end_us, (double)next->end_us };
     case LIMIT_CONCURRENT:
-        return (struct measures){ (double)(hold->ttl_us > 0 ? hold->ttl_us : l->per_us), 0, 0 };
+        return (struct measures){ (double)(hold_us > 0 ? hold_us : l->per_us), 0, 0 };
     default:
         return (struct measures){ (double)l->per_us, 0, 0 };
     }
@@ -135,7 +135,7 @@ static struct measures measures(const struct limit *l, const struct window *wind
 
 static void put_cell(struct buf *out, const struct store_cell *cell)
 {
-    struct measures m = measures(cell->limit, &cell->window, &cell->next, &cell->hold);
+    struct measures m = measures(cell->limit, &cell->window, &cell->next, cell->hold.ttl_us);
     PUT_DOUBLES(out, cell->limit->algorithm + (cell->limit->overdraft ? OVERDRAFT : 0), (double)cell->limit->max,
                 (double)cell->debt, (double)cell->cost, m.a, m.b, m.c);
 }
@@ -292,7 +292,7 @@ void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, 
                        uint32_t hosts, int64_t now_us)
 {
     const struct start start = key_start(prefix);
-    struct measures m = measures(&ask->limit, &ask->window, &ask->next, NULL);
+    struct measures m = measures(&ask->limit, &ask->window, &ask->next, 0);
     put_command(out, SCRIPT_LEND, 1, 2);
     put_key(out, &start, sv_of(ask->key, ask->key_len));
     put_head(out, '$', 11 * sizeof(double));

@@ -111,7 +111,8 @@ static inline bool counters_equal(const struct rule *a, const struct rule *b)
     return a->counters == b->counters && a->on_failure == b->on_failure && a->lease.on == b->lease.on &&
            a->lease.slice == b->lease.slice && a->lease.ttl_ms == b->lease.ttl_ms && a->penalty.after == b->penalty.after &&
            a->penalty.grow == b->penalty.grow && a->penalty.within_us == b->penalty.within_us &&
-           a->penalty.for_us == b->penalty.for_us && a->penalty.most_us == b->penalty.most_us && a->hold_max_percent == b->hold_max_percent;
+           a->penalty.for_us == b->penalty.for_us && a->penalty.most_us == b->penalty.most_us &&
+           a->hold_max_percent == b->hold_max_percent;
 }
 
 static inline bool rule_equal(const struct rule *a, const struct rule *b)

@@ -120,7 +120,8 @@ static void texts_for_people(void **state)
         "[ 10 per 60s, 5 per 90s burst 20, 1 per 36h, 1 per 1500ms, { calendar: day, max: 100, tz: "
         "Asia/Shanghai }, { calendar: week, max: 2, week_start: sunday }, 3 per month, { algorithm: "
         "sliding_window, max: 5, per: 1m }, { name: o, max: 4503599627370495, per: 1m, overdraft: true }, { calendar: "
-        "month, max: 7, overdraft: true }, { max: 9007199254740991, per: 1m, overdraft: false }, 10 concurrent, { concurrent: 2, ttl: 90s } ]");
+        "month, max: 7, overdraft: true }, { max: 9007199254740991, per: 1m, overdraft: false }, 10 concurrent, { "
+        "concurrent: 2, ttl: 90s } ]");
     static const char *const expected[] = { "10 per 1m",
                                             "5 per 90s burst 20",
                                             "1 per 36h",

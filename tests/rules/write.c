@@ -302,7 +302,8 @@ static struct rule_limit any_limit(struct maker *m, size_t index)
     }
     if (l.algorithm == LIMIT_TOKEN_BUCKET)
         l.burst = maybe(m) ? l.max : (uint32_t)random_scaled(&m->random, UINT32_MAX);
-    l.overdraft = maybe(m) && l.algorithm != LIMIT_CONCURRENT && (l.algorithm != LIMIT_SLIDING_WINDOW || l.max <= LIMIT_SLIDE_OVERDRAFT_MAX);
+    l.overdraft = maybe(m) && l.algorithm != LIMIT_CONCURRENT &&
+                  (l.algorithm != LIMIT_SLIDING_WINDOW || l.max <= LIMIT_SLIDE_OVERDRAFT_MAX);
     return l;
 }
 

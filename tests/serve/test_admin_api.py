@@ -675,4 +675,7 @@ def test_the_document_was_kept_to(request):
         expect(s.ask(s.http, "POST", "/v1/check", "{", JSON).status, 400)
         expect(s.ask(s.http, "POST", "/v1/check", "{}").status, 415)
         expect(s.ask(s.http, "POST", "/v1/refund", "{}", JSON).status, 400)
+        held = s.ask(s.http, "POST", "/v1/reserve", json.dumps({"event": "ocr", "key": "h", "ttl_ms": 1000}), JSON).json()["hold"]
+        expect(s.ask(s.http, "POST", "/v1/renew", json.dumps({"hold": held, "ttl_ms": 1000}), JSON).status, 200)
+        expect(s.ask(s.http, "POST", "/v1/settle", json.dumps({"hold": held, "cost": 1}), JSON).status, 200)
         expect(Checked.document.operations() - Checked.document.seen, set())

@@ -56,6 +56,24 @@ def receipt_of(service, event, key):
         return wire.ask("WEIR.CHECK", "event", event, "key", key, "reply", "receipt")[10]
 
 
+def two_receipts(service):
+    """Of this host's own count, and of a count in the store, which has one more charge."""
+    expect(ask(service, ("exact", "r"))[0], "allowed")
+    return receipt_of(service, "here", "r"), receipt_of(service, "exact", "r")
+
+
+def given_back(store, receipts, nodes):
+    """What each host gives back of its own. What counts in the store, every host may give back, and all of them do so once."""
+    here, exact = receipts
+    found = [give_back(n, here, "here", "r") for n in nodes]
+    for n in nodes:
+        give_back(n, exact, "exact", "r")
+    until(lambda: charged(store, ("exact", "r"), "n.f") == 1, "it is given back")
+    time.sleep(0.1)
+    expect(charged(store, ("exact", "r"), "n.f"), 1, "once")
+    return found
+
+
 def give_back(service, receipt, event, key):
     with Wire(service) as wire:
         return wire.ask("WEIR.REFUND", receipt, "event", event, "key", key)
@@ -135,14 +153,14 @@ def test_commands_say_it_too():
 def test_copied_while_it_runs():
     with folder() as path, Store() as store, Node(store, RULES, *FLAGS) as a:
         expect(ask(a, ("lent", "k"))[0], "allowed")
-        receipt = receipt_of(a, "exact", "r")
+        receipts = two_receipts(a)
         until(lambda: a.status()["lease_tokens_held"] == HELD, "a slice less one")
         copy = os.path.join(path, "copy")
         shutil.copyfile(cells_of(a), copy)
         with node(store, copy) as b:
             expect((told(a), told(b)), (0, 1))
             count_each_other(store, [a, b])
-            expect((give_back(b, receipt, "exact", "r"), give_back(a, receipt, "exact", "r")), (0, 1))
+            expect(given_back(store, receipts, [b, a]), [0, 1])
             store.kill()
             until(lambda: not a.is_up() and not b.is_up(), "the store is away")
             expect((allowed(b, "lent", "k"), allowed(a, "lent", "k")), (0, HELD), "the slice is spent once")
@@ -156,14 +174,14 @@ def test_copied_after_a_kill():
         with node(store, first) as a:
             expect(ask(a, ("lent", "k"))[0], "allowed")
             until(lambda: a.status()["lease_tokens_held"] == HELD, "a slice less one")
-            receipt = receipt_of(a, "exact", "r")
+            receipts = two_receipts(a)
             a.kill()
             shutil.copyfile(first, copy)
             a.start()
             with node(store, copy) as b:
                 count_each_other(store, [a, b])
                 expect((told(a), told(b)), (0, 1))
-                expect((give_back(b, receipt, "exact", "r"), give_back(a, receipt, "exact", "r")), (0, 1))
+                expect(given_back(store, receipts, [b, a]), [0, 1])
                 passed = 1 + spend(b, ("lent", "k")) + spend(a, ("lent", "k"))
                 expect(passed <= MAX, True, f"{passed} have passed")
                 expect(passed >= MAX - HELD, True, f"{passed} have passed")
@@ -174,7 +192,7 @@ def test_many_copies_of_one_image():
     with folder() as path, Store() as store:
         image = os.path.join(path, "image")
         with node(store, image) as a:
-            receipt = receipt_of(a, "exact", "r")
+            receipts = two_receipts(a)
         with contextlib.ExitStack() as stack:
             nodes = []
             for number in range(4):
@@ -183,7 +201,7 @@ def test_many_copies_of_one_image():
                 nodes.append(stack.enter_context(node(store, copy)))
             count_each_other(store, nodes)
             expect([told(n) for n in nodes], [1] * 4)
-            expect([give_back(n, receipt, "exact", "r") for n in nodes], [0] * 4)
+            expect(given_back(store, receipts, nodes), [0] * 4)
             store.kill()
             until(lambda: not any(n.is_up() for n in nodes), "the store is away")
             expect([allowed(n, "exact", "away") for n in nodes], [MAX // 4] * 4)

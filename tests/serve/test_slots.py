@@ -136,17 +136,6 @@ def test_hold_max():
         expect((refused[0], refused[6]), (0, -1))
 
 
-def test_not_in_the_store():
-    """Until the store counts slots, such a rule is a mistake, and never without limit."""
-    with Store() as store, Service("--counters", store.address, rules="rules: []") as s:
-        s.write_rules("rules: [ { id: run, limits: 1 concurrent } ]")
-        until(lambda: s.steer("GET", "/v1/status").json()["rules"]["problem_count"] > 0 or "has a limit with `concurrent`" in "".join(s.lines()),
-              "the mistake is told")
-        s.write_rules("rules: [ { id: run, counters: local, limits: 1 concurrent } ]")
-        until(lambda: s.steer("GET", "/v1/status").json()["rules"]["count"] == 1, "a good rule")
-        expect([s.check().json()["allowed"] for _ in range(2)], [True, False])
-
-
 def test_hold_max_without_the_store():
     """What passes while the store is away is owed to it. A reservation that is too large never passes."""
     rules = "".join(f"""
