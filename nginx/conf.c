@@ -162,10 +162,11 @@ static char *complain_unknown(ngx_conf_t *cf, const ngx_str_t *word)
     const struct weir_attribute *attribute;
     for (size_t i = 0, len = 0; (attribute = weir_attribute(i)) && len < sizeof names; i++)
         len += (size_t)snprintf(names + len, sizeof names - len, "%s=, ", attribute->name);
-    return COMPLAIN(
-        cf,
-        "weir: unknown parameter `%V`; after the zone it takes after_auth, status=, %scost=, cost:UNIT= and header:NAME=",
-        word, names);
+    return COMPLAIN(cf,
+                    "weir: unknown parameter `%V`; after the zone it takes after_auth, %scost=, cost:UNIT= and "
+                    "header:NAME=, and status= "
+                    "with the statuses to count",
+                    word, names);
 }
 
 /* The value after NAME= in a word; data is NULL if the word begins with something else. */

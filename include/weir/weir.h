@@ -256,15 +256,15 @@ WEIR_API const struct weir_attribute *weir_attribute(size_t i);
  * header, and nothing is charged. */
 struct weir_verdict {
     bool allowed;
-    bool applied;           /* false: no rule applies; rule, limit, and max to window_ms have no meaning */
-    bool unavailable;       /* refused because the store does not answer, not because a limit is reached */
-    bool matched;           /* some rule applies, if only one in shadow mode */
-    uint16_t status;        /* HTTP status of the refusal; 0 if allowed */
-    bool penalty;           /* refused because the subject is penalised: its rule refused it too often */
-    uint64_t max;           /* capacity of the named limit */
-    uint64_t remaining;     /* whole units left after this charge */
-    uint64_t debt;          /* whole units used beyond `max`: time repays them before anything passes again; 0: none */
-    int64_t reset_ms;       /* until the limit is unused again; WEIR_NEVER for a bucket in use whose max is now 0 */
+    bool applied;       /* false: no rule applies; rule, limit, and max to window_ms have no meaning */
+    bool unavailable;   /* refused because the store does not answer, not because a limit is reached */
+    bool matched;       /* some rule applies, if only one in shadow mode */
+    uint16_t status;    /* HTTP status of the refusal; 0 if allowed */
+    bool penalty;       /* refused because the subject is penalised: its rule refused it too often */
+    uint64_t max;       /* capacity of the named limit */
+    uint64_t remaining; /* whole units left after this charge */
+    uint64_t debt;      /* of a limit with overdraft: units used beyond `max`, which time repays before anything passes */
+    int64_t reset_ms;   /* until the limit is unused again; WEIR_NEVER for a bucket in use whose max is now 0 */
     int64_t retry_after_ms; /* 0 if allowed, WEIR_NEVER, or the time after which this request would pass */
     int64_t window_ms;      /* the time in which `max` becomes available again */
     uint32_t shadow_count;  /* number of shadow rules that would have refused; request.shadows receives their names */

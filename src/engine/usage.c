@@ -19,12 +19,13 @@ static const struct limit_state *state_of(const struct decision *d, const struct
 /* More is available as soon as one unit more than now would fit. */
 static struct weir_left left_of(const struct decision *d, const struct counter *c)
 {
+    bool slots = c->limit->limit.algorithm == LIMIT_CONCURRENT; /* which have no window */
     struct weir_left left = {
         .rule = (uint32_t)(c->rule - d->bound->rules),
         .limit = (uint32_t)(c->limit - d->bound->limits),
         .refuses = !d->allowed && c->outcome == COUNTER_REFUSES,
         .reading = c->reading,
-        .window_ms = ms_up(limit_window_us(&c->limit->limit, &c->window)),
+        .window_ms = slots ? 0 : ms_up(limit_window_us(&c->limit->limit, &c->window)),
     };
     const struct limit_state *state = state_of(d, c);
     if (!state)

@@ -72,7 +72,7 @@ static void name_limit(const struct decision *d, const struct counter *c, const 
     v->status = d->allowed ? 0 : refusal_status(d->bound, c->rule->rule);
     v->max = c->ask.limit->capacity;
     v->remaining = report->remaining;
-    v->debt = report->debt;
+    v->debt = c->ask.limit->overdraft ? report->debt : 0; /* others were lowered, or charged afterwards */
     v->reset_ms = ms_up(report->reset_us);
     v->retry_after_ms = d->allowed ? 0 : ms_up(report->retry_after_us);
     v->window_ms = d->request->brief && d->allowed ? 0 : ms_up(limit_window_us(c->ask.limit, &c->window));

@@ -71,7 +71,7 @@ char *policy_name_put(char *to, sv rule, sv limit)
 /* Returns what a limit counts, as `qu` names it; empty: requests, which is the default. */
 static sv quota_unit(const struct bound_limit *limit)
 {
-    return limit->unit;
+    return limit->limit.algorithm == LIMIT_CONCURRENT ? SV("concurrent-requests") : limit->unit;
 }
 
 /* The key of a partition: a keyed hash of names and values of the rule's `by`. */

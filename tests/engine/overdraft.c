@@ -132,9 +132,10 @@ static void units_plans_and_overrides(void **state)
     request.user = WEIR_STR("pro");
     EXPECT(weir, request, NOW, "pass a/t 0 of 100, reset 5400000");
     EXPECT_DEBT(weir, request, NOW, 50);
-    /* The debt stays with the subject, whatever its plan is. */
+    /* The debt stays with the subject, whatever its plan is; only a limit with overdraft says how much it is. */
     request.user = WEIR_STR("");
-    EXPECT_DEBT(weir, request, NOW, 140);
+    EXPECT(weir, request, NOW, "refuse 429 a/t 0 of 10, reset 54000000, retry -1");
+    EXPECT_DEBT(weir, request, NOW, 0);
     request.key = WEIR_STR("vip");
     EXPECT_DEBT(weir, request, NOW, 149);
     /* A unit that costs nothing is refused if it is overdrawn. */

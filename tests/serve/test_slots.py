@@ -55,7 +55,10 @@ def test_http():
         holds = [begin_http(s, "run", "a") for _ in range(3)]
         expect([allowed for allowed, _ in holds], [True, True, False])
         expect([hold is not None for _, hold in holds], [True, True, False])
-        refused = s.check(event="run", key="a").json()
+        answer = s.check(event="run", key="a")
+        policy = '"run/running";q=2;qu="concurrent-requests", "run/rate";q=100;w=3600'
+        expect((answer.headers["RateLimit-Policy"], answer.headers["RateLimit"]), (policy, '"run/running";r=0;t=1'))
+        refused = answer.json()
         expect((refused["limit"], refused["max"], refused["remaining"], refused["retry_after_ms"]), ("running", 2, 0, 1000))
         expect(gauges(s), {**idle, "run/running": 2})
         other = begin_http(s, "run", "b")[1]

@@ -588,7 +588,7 @@ static void name_limit(const struct plan *plan, const struct sim_request *q, int
     v->unit = named->limit->counts;
     v->max = capacity(named->limit);
     v->remaining = least;
-    v->debt = debt(named->limit, &named->shown, now_us);
+    v->debt = named->limit->overdraft ? debt(named->limit, &named->shown, now_us) : 0;
     v->reset_ms = ms_up(reset_us(named->limit, &named->shown, now_us));
     v->retry_after_ms = ms_up(longest);
     v->window_ms = ms_up(window_us(named->limit, now_us));
