@@ -236,12 +236,14 @@ static void add_store(struct making *m, const struct decision *d, const struct c
         add_hold(m, d, c, d->now_us);
 }
 
-/* The store's clock when it was charged. */
+/* The store's clock when it was charged. A call that is late belongs to the store still, which may be writing its answer.
+ */
 static int64_t store_time(const struct decision *d)
 {
     const struct weir *weir = d->remote->weir;
-    if (d->remote->call.server_us > 0 || !weir->store)
-        return d->remote->call.server_us;
+    int64_t server_us = d->remote->late ? 0 : d->remote->call.server_us;
+    if (server_us > 0 || !weir->store)
+        return server_us;
     return d->now_us + weir->ops->offset_us(weir->store);
 }
 
