@@ -172,7 +172,7 @@ class Entry:
             self.model.marks[self.key] = self.mark
 
     def verdict(self):
-        debt = self.limit.debt(self.state, self.now)
+        debt = self.limit.overdraft and self.limit.debt(self.state, self.now)
         return {
             "rule": self.rule.id,
             "limit": self.limit.name,
