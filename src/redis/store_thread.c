@@ -29,8 +29,10 @@ struct store_thread {
     char id[ID_MAX];                                /* of this host, among those that count */
     char born[BORN_MAX + 1];                        /* the mark of its data that was seen last; "": none */
     bool up;                                        /* as it was when last looked at */
-    int64_t up_us, down_us;                         /* since when it is, and since when it was not */
-    int64_t gathering_us;                           /* until then hosts are still coming back */
+    int64_t up_us;                                  /* since when it is */
+    uint64_t server;                                /* that hosts were last counted in */
+    unsigned known_hosts;                           /* fewer are not believed … */
+    int64_t gathering_us;                           /* … until then */
     int64_t beat_us, sweep_us, status_us, probe_us; /* when each is due */
     int64_t backoff_us;
     int64_t asked_us, asked_now_us; /* when TIME was sent: steady, and this host's clock */
@@ -102,6 +104,14 @@ static void set_secret(struct store *store, sv mark)
     }
 }
 
+/* After an outage, and in a store that was restarted or has lost its data, the other hosts have yet to come back: one that
+ * took itself for the only one would let through all of each limit in the next outage. */
+static void gather_hosts(struct store_thread *t)
+{
+    t->known_hosts = store_hosts(t->store);
+    t->gathering_us = clock_steady_us() + HOST_GONE_S * US_PER_S;
+}
+
 static void born_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     struct store_thread *t = data;
@@ -113,6 +123,7 @@ static void born_done(struct store_link *link, void *data, enum store_result how
     set_secret(store, reply->text);
     if (!known || same)
         return;
+    gather_hosts(t);
     store_count(&store->counts.emptied, 1);
     breaker_tell(&store->breaker, WEIR_STORE_EMPTIED, "the store %s has lost its data: all counts in it begin anew",
                  store->address.shown);
@@ -122,14 +133,17 @@ static const struct link_kind born_kind = { .done = born_done };
 
 static void hosts_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
-    const struct store_thread *t = data;
+    struct store_thread *t = data;
     struct store *store = link->store;
     if (how != STORE_DECIDED || reply->kind != REPLY_INTEGER || reply->integer < 1 || reply->integer > UINT32_MAX ||
         store->options.hosts > 0)
         return;
+    if (t->server != link->server)
+        gather_hosts(t);
+    t->server = link->server;
     unsigned hosts = (unsigned)reply->integer;
-    if (hosts >= atomic_load(&store->hosts) || clock_steady_us() >= t->gathering_us)
-        atomic_store(&store->hosts, hosts);
+    bool gathering = clock_steady_us() < t->gathering_us;
+    atomic_store(&store->hosts, gathering && hosts < t->known_hosts ? t->known_hosts : hosts);
 }
 
 static const struct link_kind hosts_kind = { .done = hosts_done };
@@ -229,10 +243,8 @@ static void notice_change(struct store_thread *t, int64_t now_us)
     if (up) {
         t->beat_us = now_us;
         t->up_us = now_us;
-        if (now_us - t->down_us > HOST_GONE_S * US_PER_S / 2) /* all were forgotten, or nearly so */
-            t->gathering_us = now_us + HOST_GONE_S * US_PER_S;
+        gather_hosts(t);
     } else {
-        t->down_us = now_us;
         bool again = t->backoff_us > 0 && now_us - t->up_us < STEADY_US;
         t->backoff_us = again ? longer_backoff(t->backoff_us) : PROBE_MIN_US;
         t->probe_us = now_us + t->backoff_us;
@@ -420,7 +432,6 @@ void *store_thread_run(void *ptr)
     struct store *store = ptr;
     struct store_thread t = { .store = store, .link = store->own };
     make_names(&t);
-    t.down_us = clock_steady_us();
     while (!atomic_load(&store->stopping)) {
         empty_inbox(&t);
         run_due_work(&t);

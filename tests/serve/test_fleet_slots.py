@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import threading
 
 import pytest
@@ -105,3 +106,23 @@ def test_slots_are_never_owed():
             store.start()
             until(lambda: take(wire, "job", "u")[0] == 1, "it is back: this host's share is in use")
             expect([take(wire, "job", "u")[0] for _ in range(10)], [1] * 9 + [0])
+
+
+def test_hosts_of_a_store_that_lost_its_data():
+    """A host that finds itself alone in it does not take the slots of the others in the next outage."""
+    with Store() as store, contextlib.ExitStack() as stack:
+        flags = ("--counters", store.address, "--store-deadline", "5s")
+        host, other = (stack.enter_context(Service(*flags, rules=RULES)) for _ in range(2))
+        until(lambda: status(host)["up"] and status(host)["hosts"] == 2, "they have counted each other")
+        other.process.send_signal(signal.SIGSTOP)
+        try:
+            store.ask("FLUSHALL")
+            until(lambda: status(host)["emptied"] == 1, "the loss is noticed")
+            until(lambda: store.ask("ZCARD", "weir:1:hosts") == 1, "it is alone there")
+            store.kill()
+            until(lambda: not status(host)["up"], "the store is missed")
+            expect(status(host)["hosts"], 2)
+            with Wire(host) as wire:
+                expect([take(wire, "job", "u")[0] for _ in range(7)], [1] * 5 + [0] * 2)
+        finally:
+            other.process.send_signal(signal.SIGCONT)
