@@ -39,12 +39,22 @@ size_t blocks_bytes(uint64_t bucket_count)
     return small_count(bucket_count) * SMALL_BYTES + large_count(bucket_count) * LARGE_BYTES;
 }
 
+enum { PARTS = BLOCK_PART_WORDS * 64 };
+
+static struct block_room room_of(char *base, uint64_t count, uint64_t *parts)
+{
+    unsigned shift = 0;
+    while (count > (uint64_t)PARTS << shift)
+        shift++;
+    return (struct block_room){ base, count, parts, shift };
+}
+
 void blocks_place(struct cells *cells, char *base)
 {
     struct cells_header *header = cells->header;
     char *large = base + small_count(cells->bucket_count) * SMALL_BYTES;
-    cells->small = (struct block_room){ base, small_count(cells->bucket_count), header->small_parts };
-    cells->large = (struct block_room){ large, large_count(cells->bucket_count), header->large_parts };
+    cells->small = room_of(base, small_count(cells->bucket_count), header->small_parts);
+    cells->large = room_of(large, large_count(cells->bucket_count), header->large_parts);
 }
 
 /* ---- names ---- */
@@ -67,6 +77,27 @@ static uint64_t mix(uint64_t sum, uint64_t word)
     return sum ^ sum >> 32;
 }
 
+/* ---- holds ---- */
+
+enum { TTL_BITS = 30, TTL_SHIFT = 32, JOINABLE_SHIFT = TTL_SHIFT + TTL_BITS, OVER_SHIFT };
+
+static uint64_t pack_terms(const struct hold *h)
+{
+    return h->id | (uint64_t)h->ttl_ms << TTL_SHIFT | (uint64_t)h->joinable << JOINABLE_SHIFT |
+           (uint64_t)h->over << OVER_SHIFT;
+}
+
+static struct hold unpack_hold(const uint64_t w[4])
+{
+    return (struct hold){ .until_us = (int64_t)w[0],
+                          .origin = w[1],
+                          .amount = w[2],
+                          .id = (uint32_t)w[3],
+                          .ttl_ms = w[3] >> TTL_SHIFT & ((1u << TTL_BITS) - 1),
+                          .joinable = w[3] >> JOINABLE_SHIFT & 1,
+                          .over = w[3] >> OVER_SHIFT };
+}
+
 /* ---- reading ---- */
 
 bool block_read(struct cells *cells, uint64_t key, struct limit_state name, struct held *ret)
@@ -85,7 +116,7 @@ bool block_read(struct cells *cells, uint64_t key, struct limit_state name, stru
         uint64_t w[4];
         for (int k = 0; k < 4; k++)
             sum = mix(sum, w[k] = load_plain(&b->words[i][k]));
-        ret->holds[i] = (struct hold){ (int64_t)w[0], w[1], w[2], (uint32_t)w[3], (uint32_t)(w[3] >> 32) };
+        ret->holds[i] = unpack_hold(w);
     }
     ret->state = (struct limit_state){ time_count >> COUNT_BITS, data };
     ret->tag = tag;
@@ -99,11 +130,10 @@ bool block_read(struct cells *cells, uint64_t key, struct limit_state name, stru
 /* A large table has many blocks, most of which nobody has ever touched. Parts of them are marked when a block there is
  * claimed, so that cells_each_hold need not read the others. It clears a mark where it finds nothing, and looks again: a
  * claim writes the owner before it looks at the mark, so one of the two sees the other. */
-enum { PARTS = BLOCK_PART_WORDS * 64 };
-
 static uint64_t part_begin(const struct block_room *room, uint64_t part)
 {
-    return (part * room->count + PARTS - 1) / PARTS;
+    uint64_t begin = part << room->part_shift;
+    return begin < room->count ? begin : room->count;
 }
 
 static bool is_marked(const struct block_room *room, uint64_t part)
@@ -140,7 +170,7 @@ static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now
 {
     const struct block_room *room = large ? &cells->large : &cells->small;
     /* A key has the same blocks again and again, which are in the cache. */
-    uint64_t start = room->count ? mix(key, 0) % room->count : 0;
+    uint64_t start = scale(mix(key, 0), room->count);
     for (unsigned i = 0; room->count > 0 && i < 2 * PROBES; i++) {
         uint64_t number = start + i % PROBES;
         while (number >= room->count)
@@ -153,7 +183,7 @@ static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now
         word16 mine = { key, (uint64_t)now_us << MARK_BITS | number_of_claim | CLAIMED };
         bool free = !(owner.high & CLAIMED);
         if ((free || (i >= PROBES && is_left(cells, owner, name, now_us))) && cas_16(&b->owner, owner, mine)) {
-            mark(room, ((name - 1) >> 1) * PARTS / room->count, true);
+            mark(room, number >> room->part_shift, true);
             return name;
         }
     }
@@ -177,29 +207,45 @@ void block_free(struct cells *cells, struct limit_state name, word16 owner)
 
 /* ---- writing ---- */
 
-/* Two neighbours become one, which ends when the later of them does: so nothing ends too early. A bucket's charge counts
- * from the earlier one on: so not too much comes back. */
-static void join(struct held *h, uint32_t i)
+/* Two become one, which ends when the later of them does: so nothing ends too early. A bucket's charge counts from the
+ * earlier one on: so not too much comes back. */
+static void join(struct held *h, uint32_t i, uint32_t k)
 {
-    struct hold *a = &h->holds[i], *b = a + 1;
+    struct hold *a = &h->holds[i], *b = &h->holds[k];
     b->amount += a->amount;
     b->origin = a->origin < b->origin ? a->origin : b->origin;
     b->ttl_ms = a->ttl_ms > b->ttl_ms ? a->ttl_ms : b->ttl_ms;
     b->id = 0;
-    memmove(a, b, (h->count - i - 1) * sizeof *a);
-    h->count--;
+    remove_hold(h, i);
 }
 
-/* Joins those that end closest to each other. */
-static void join_until(struct held *h, uint32_t most)
+/* Joins those that end closest to each other. False: there are no two. */
+static bool join_closest(struct held *h)
 {
-    while (h->count > most) {
-        uint32_t best = 0;
-        for (uint32_t i = 1; i + 1 < h->count; i++)
-            if (h->holds[i + 1].until_us - h->holds[i].until_us < h->holds[best + 1].until_us - h->holds[best].until_us)
-                best = i;
-        join(h, best);
+    uint32_t before = UINT32_MAX, best = UINT32_MAX, best_next = 0;
+    int64_t least_us = INT64_MAX;
+    for (uint32_t i = 0; i < h->count; i++) {
+        if (!h->holds[i].joinable)
+            continue;
+        int64_t apart_us = before < i ? h->holds[i].until_us - h->holds[before].until_us : INT64_MAX;
+        if (apart_us < least_us) {
+            least_us = apart_us;
+            best = before;
+            best_next = i;
+        }
+        before = i;
     }
+    if (best < best_next)
+        join(h, best, best_next);
+    return best < best_next;
+}
+
+static bool make_room(struct held *h, uint32_t most)
+{
+    while (h->count > most)
+        if (!join_closest(h))
+            return false;
+    return true;
 }
 
 static uint64_t write_content(struct block *b, uint64_t key, const struct held *h)
@@ -213,7 +259,7 @@ static uint64_t write_content(struct block *b, uint64_t key, const struct held *
     store_plain(&b->ended, (uint64_t)h->ended_us);
     for (uint32_t i = 0; i < h->count; i++) {
         const struct hold *hold = &h->holds[i];
-        uint64_t w[4] = { (uint64_t)hold->until_us, hold->origin, hold->amount, hold->id | (uint64_t)hold->ttl_ms << 32 };
+        uint64_t w[4] = { (uint64_t)hold->until_us, hold->origin, hold->amount, pack_terms(hold) };
         for (int k = 0; k < 4; k++) {
             store_plain(&b->words[i][k], w[k]);
             sum = mix(sum, w[k]);
@@ -232,9 +278,13 @@ bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held 
     struct block *b = block_at(cells, name, &most);
     if (!b)
         return false;
-    join_until(held, most);
-    *ret = (struct limit_state){ name, write_content(b, key, held) };
-    return true;
+    *ret = (struct limit_state){ .time = name };
+    bool fits = make_room(held, most);
+    if (fits)
+        ret->data = write_content(b, key, held);
+    else
+        block_free(cells, *ret, load_16(&b->owner));
+    return fits;
 }
 
 /* ---- telling of all ---- */
@@ -259,7 +309,7 @@ static bool tell(struct cells *cells, uint64_t name, int64_t now_us, struct cell
             continue;
         ret->tag = h.tag;
         for (uint32_t k = 0; k < h.count; k++) {
-            bool lasts = h.holds[k].until_us > now_us;
+            bool lasts = h.holds[k].until_us > now_us && !h.holds[k].over;
             ret->holds += lasts;
             ret->amount += lasts ? h.holds[k].amount : 0;
         }

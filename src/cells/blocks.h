@@ -19,6 +19,7 @@
 enum {
     BLOCK_SMALL_HOLDS = 6,
     BLOCK_LARGE_HOLDS = 126,
+    BLOCK_FEW_HOLDS = 4, /* so many holds of a block are not joinable at most: the others can always make room */
 };
 
 /* One hold; or several that end at about the same time, if a block has no room for each. */
@@ -28,6 +29,8 @@ struct hold {
     uint64_t amount;
     uint32_t id; /* 0: of several */
     uint32_t ttl_ms;
+    bool joinable;
+    bool over; /* given back: it is there so that it can be settled late, once */
 };
 
 /* A cell's state and holds, by the time when they end. */
@@ -38,6 +41,12 @@ struct held {
     uint32_t count;
     struct hold holds[BLOCK_LARGE_HOLDS + 1];
 };
+
+static inline void remove_hold(struct held *h, uint32_t i)
+{
+    memmove(&h->holds[i], &h->holds[i + 1], (h->count - i - 1) * sizeof *h->holds);
+    h->count--;
+}
 
 /* Returns the bytes of the blocks of a table with so many buckets. */
 size_t blocks_bytes(uint64_t bucket_count);

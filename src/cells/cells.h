@@ -83,9 +83,12 @@ bool cells_refund(struct cells *cells, const struct limit *limit, const struct c
 struct cells_terms {
     uint32_t id; /* not 0: tells the holds of a cell apart */
     uint32_t ttl_ms;
-    uint64_t tag; /* for cells_each_hold: the same in all holds of a cell */
-    bool kept;    /* ret: there was no room for a hold. It was charged and stays, or was refused if it was a slot. */
+    uint64_t tag;  /* for cells_each_hold: the same in all holds of a cell */
+    bool kept;     /* ret: there was no room for a hold. It was charged and stays, or was refused if it was a slot. */
+    bool joinable; /* ret: it may be joined with others. Else the cell knows it until it is settled: see `alone` below. */
 };
+/* For so long after its end a hold that is not joinable can still be settled. */
+#define CELLS_LATE_US (24 * 3600 * US_PER_S)
 /* As cells_take. */
 bool cells_hold(struct cells *cells, const struct cells_ask *ask, struct cells_terms *terms, struct cells_taken *ret);
 
@@ -97,7 +100,9 @@ struct cells_charged {
     int64_t until_us; /* of a hold */
     uint32_t id;      /* of a hold; 0: it is a charge that stays */
     uint32_t gen;     /* cells_generation */
-    bool alone;       /* only if the hold is there by its id, neither joined with others nor over */
+    /* It is settled if the cell knows the hold by its id. So the caller need not remember whether it was settled before.
+     * Holds that are joinable need a caller who does: the others with which one was joined cannot tell. */
+    bool alone;
 };
 /* Tells a key's cell from later ones: one that was dropped or reset has none of its charges. */
 uint32_t cells_generation(const struct cells_taken *taken);

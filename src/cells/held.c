@@ -11,12 +11,6 @@
 
 /* ---- holds ---- */
 
-static void remove_hold(struct held *h, uint32_t i)
-{
-    memmove(&h->holds[i], &h->holds[i + 1], (h->count - i - 1) * sizeof *h->holds);
-    h->count--;
-}
-
 static void insert_hold(struct held *h, const struct hold *hold)
 {
     uint32_t i = h->count;
@@ -27,7 +21,18 @@ static void insert_hold(struct held *h, const struct hold *hold)
     h->count++;
 }
 
-/* Gives back what is over. Returns whether a clock that was wrong made holds too long, which are shortened. */
+/* Gives back what is over. Returns whether the hold has to stay, to be settled late: its identity tells that it was not
+ * settled yet. What is joined has lost its own. */
+static bool end_hold(struct held *h, struct hold *hold, const struct limit *limit, int64_t now_us)
+{
+    if (!hold->over)
+        limit_refund(limit, hold->origin, hold->amount, now_us, &h->state);
+    hold->over = true;
+    return !hold->joinable && limit->algorithm != LIMIT_CONCURRENT && now_us - hold->until_us < CELLS_LATE_US &&
+           !limit_origin_over(limit, hold->origin, now_us);
+}
+
+/* Ends those that are over. Returns whether a clock that was wrong made holds too long, which are shortened. */
 static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
 {
     bool shortened = false;
@@ -36,7 +41,8 @@ static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
         struct hold hold = h->holds[i];
         int64_t ttl_us = hold.ttl_ms * US_PER_MS;
         if (hold.until_us <= now_us) {
-            limit_refund(limit, hold.origin, hold.amount, now_us, &h->state);
+            if (end_hold(h, &hold, limit, now_us))
+                h->holds[kept++] = hold;
             continue;
         }
         if (hold.until_us - now_us > ttl_us + AHEAD_US) {
@@ -66,27 +72,24 @@ static void move_holds(struct held *h, const struct limit *limit, struct limit_s
     h->state = to;
 }
 
-static struct limit_outlook outlook_of(const struct limit *limit, const struct held *h, int64_t now_us)
-{
-    return limit_outlook(limit, h->state, now_us);
-}
-
 /* ---- charging ---- */
 
-static void add_hold(struct held *h, const struct cells_ask *a, const struct cells_terms *terms)
+static void add_hold(struct held *h, const struct cells_ask *a, struct cells_terms *terms)
 {
+    terms->joinable = h->count >= BLOCK_FEW_HOLDS;
     struct hold hold = { .until_us = a->now_us + terms->ttl_ms * US_PER_MS,
                          .origin = limit_origin(a->limit, h->state, a->now_us),
                          .amount = a->cost,
                          .id = terms->id,
-                         .ttl_ms = terms->ttl_ms };
+                         .ttl_ms = terms->ttl_ms,
+                         .joinable = terms->joinable };
     insert_hold(h, &hold);
     h->tag = terms->tag;
 }
 
 static void refuse(struct cells *cells, struct cell *c, const struct cells_ask *a, word16 s, struct held *h, bool shortened)
 {
-    struct limit_outlook outlook = outlook_of(a->limit, h, a->now_us);
+    struct limit_outlook outlook = limit_outlook(a->limit, h->state, a->now_us);
     if (shortened)
         put_held(cells, c, a->key, s, h, outlook, a->now_us);
     else if (!book_tells_refusal(c, a->now_us) && limit_needs(a->limit, a->cost) <= a->limit->capacity)
@@ -116,7 +119,7 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
     h.state = take.next;
     if (take.fits && terms)
         add_hold(&h, &a, terms);
-    struct limit_outlook outlook = outlook_of(a.limit, &h, a.now_us);
+    struct limit_outlook outlook = limit_outlook(a.limit, h.state, a.now_us);
     enum put put = put_held(cells, c, a.key, s, &h, outlook, a.now_us);
     if (terms)
         terms->kept = put == PUT_NO_ROOM;
@@ -205,20 +208,19 @@ bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const
     if (!read_held(cells, c, key, s, &h))
         return false;
     *ret_done = limit_refund(limit, limit_origin(limit, taken->state, taken->at_us), taken->cost, now_us, &h.state);
-    return !*ret_done || put_anyhow(cells, c, key, s, &h, limit, outlook_of(limit, &h, now_us), now_us);
+    return !*ret_done || put_anyhow(cells, c, key, s, &h, limit, limit_outlook(limit, h.state, now_us), now_us);
 }
 
 /* ---- the end of a hold ---- */
 
 /* Takes a hold out, or its part of some that were joined. One that was over when the holds were last looked at is in none
- * of these, whatever the caller's clock says. Returns whether it was there; *origin is what it belongs to by now. */
-static bool take_out(struct held *h, const struct cells_charged *charged, uint64_t *origin)
+ * of these, whatever the caller's clock says. Returns whether it was there; *ret is the hold then. */
+static bool take_out(struct held *h, const struct cells_charged *charged, struct hold *ret)
 {
     bool may_be_joined = charged->until_us > h->ended_us && !charged->alone;
-    *origin = charged->origin;
     for (uint32_t i = 0; charged->id != 0 && i < h->count; i++)
         if (h->holds[i].id == charged->id) {
-            *origin = h->holds[i].origin;
+            *ret = h->holds[i];
             remove_hold(h, i);
             return true;
         }
@@ -226,7 +228,7 @@ static bool take_out(struct held *h, const struct cells_charged *charged, uint64
         struct hold *hold = &h->holds[i];
         if (hold->id != 0 || hold->until_us < charged->until_us || hold->amount < charged->amount)
             continue;
-        *origin = hold->origin;
+        *ret = *hold;
         hold->amount -= charged->amount;
         if (hold->amount == 0)
             remove_hold(h, i);
@@ -243,7 +245,6 @@ static struct cell *find_charged(struct cells *cells, const struct cells_charged
 }
 
 struct amending {
-    struct cells *cells;
     const struct limit *limit;
     const struct window *window;
     uint64_t origin, to;
@@ -262,7 +263,7 @@ static struct cells_change judge_amend(struct limit_state state, void *data)
 static bool settle_lost(struct cells *cells, const struct limit *limit, const struct window *window,
                         const struct cells_charged *charged, uint64_t to, int64_t now_us)
 {
-    struct amending a = { cells, limit, window, charged->origin, to, now_us, false };
+    struct amending a = { limit, window, charged->origin, to, now_us, false };
     if (to == 0 || limit->algorithm == LIMIT_CONCURRENT)
         return false;
     cells_update(cells, charged->key, now_us, judge_amend, &a);
@@ -278,20 +279,20 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
         word16 s;
         struct cell *c = find_charged(cells, charged, &s);
         if (!c)
-            return settle_lost(cells, limit, window, charged, to, now_us);
+            return !charged->alone && settle_lost(cells, limit, window, charged, to, now_us);
         if (!read_held(cells, c, charged->key, s, &h))
             continue;
         end_holds(&h, limit, now_us);
-        uint64_t origin;
-        bool found = take_out(&h, charged, &origin);
+        struct hold hold = { .origin = charged->origin };
+        bool found = take_out(&h, charged, &hold);
         if (!found && charged->alone)
             return false;
-        uint64_t from = found || charged->id == 0 ? charged->amount : 0;
-        bool amended = from != to && limit_amend(limit, window, origin, from, to, now_us, &h.state);
+        uint64_t from = (found && !hold.over) || charged->id == 0 ? charged->amount : 0;
+        bool amended = from != to && limit_amend(limit, window, hold.origin, from, to, now_us, &h.state);
         if (!found && !amended)
             return false;
-        if (put_anyhow(cells, c, charged->key, s, &h, limit, outlook_of(limit, &h, now_us), now_us))
-            return true;
+        if (put_anyhow(cells, c, charged->key, s, &h, limit, limit_outlook(limit, h.state, now_us), now_us))
+            return amended || !hold.over;
     }
 }
 
@@ -308,12 +309,15 @@ bool cells_renew(struct cells *cells, const struct limit *limit, const struct ce
         if (!read_held(cells, c, charged->key, s, &h))
             continue;
         end_holds(&h, limit, now_us);
-        uint64_t origin;
-        if (!take_out(&h, charged, &origin))
+        struct hold hold;
+        if (!take_out(&h, charged, &hold) || hold.over)
             return false;
-        struct hold hold = { now_us + ttl_ms * US_PER_MS, origin, charged->amount, charged->id, ttl_ms };
+        hold.until_us = now_us + ttl_ms * US_PER_MS;
+        hold.amount = charged->amount;
+        hold.id = charged->id;
+        hold.ttl_ms = ttl_ms;
         insert_hold(&h, &hold);
-        enum put put = put_held(cells, c, charged->key, s, &h, outlook_of(limit, &h, now_us), now_us);
+        enum put put = put_held(cells, c, charged->key, s, &h, limit_outlook(limit, h.state, now_us), now_us);
         if (put != PUT_LOST)
             return put == PUT;
     }

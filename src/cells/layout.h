@@ -66,7 +66,8 @@ _Static_assert(sizeof(struct cells_header) <= CELLS_HEADER_BYTES, "the header fi
 struct block_room {
     char *base;
     uint64_t count;
-    uint64_t *parts; /* in the header */
+    uint64_t *parts;     /* in the header */
+    unsigned part_shift; /* a part is so many blocks: see blocks.c */
 };
 
 struct cells {

@@ -64,7 +64,8 @@ struct counter {
     enum counter_kind kind : 8;
     enum counter_outcome outcome : 8; /* of the last look or take */
     bool held;                        /* charged by this decision, and not given back */
-    bool on_hold;                     /* … and the charge is a hold */
+    bool on_hold;                     /* … and the charge is a hold … */
+    bool joinable;                    /* … that may be joined with others: see cells_terms */
     uint8_t reading;                  /* of the path, for the subject: see facts_select_reading */
     enum counter_penalty penalty : 8;
 };

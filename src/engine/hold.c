@@ -75,6 +75,7 @@ enum counter_outcome hold_take(const struct decision *d, struct counter *c)
     struct cells_terms terms = { .id = d->hold_id, .ttl_ms = hold_ttl_ms(d, c), .tag = c->limit->id };
     bool fits = cells_hold(d->bound->cells, &c->ask, &terms, &c->taken);
     c->on_hold = fits && !terms.kept;
+    c->joinable = terms.joinable;
     if (!fits && terms.kept)
         c->taken.state = (struct limit_state){ .data = c->ask.limit->max }; /* the table is full: as if all were taken */
     return cell_taken(c, fits);

@@ -60,6 +60,7 @@ struct making {
     struct weir_receipt *receipt;
     int64_t until_us; /* what was charged may have decayed, or its window be over, by then */
     bool in_store;    /* some of it counts there */
+    bool numbered;    /* some of it does not tell by itself whether it was settled */
 };
 
 /* Receipts of the same limits and subjects are numbered together. The keys of cells are keyed hashes. */
@@ -137,7 +138,8 @@ static void end(const struct making *m, struct cells *cells, const struct weir *
     int64_t last_us = r->until_us > r->at_us ? r->until_us : r->at_us;
     int64_t most_us = last_us + RECEIPT_LIFE_US + RECEIPT_AHEAD_US,
             until_us = m->until_us < most_us ? m->until_us : most_us;
-    if (r->count > 0)
+    r->number = 0;
+    if (m->numbered)
         r->number = ring_draw_number(cells, receipt_ring(r, cells), r->at_us,
                                      until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1);
     r->store_seal = weir && m->in_store ? store_seal(r, weir) : 0;
@@ -202,6 +204,7 @@ static void add_cell(struct making *m, const struct decision *d, const struct co
         until_us = hold_us > until_us ? hold_us : until_us;
     }
     m->until_us = until_us > m->until_us ? until_us : m->until_us;
+    m->numbered = m->numbered || !c->on_hold || c->joinable;
     add(m, c, limit_origin(limit, c->taken.state, c->taken.at_us), &how);
 }
 
@@ -231,7 +234,7 @@ static void add_store(struct making *m, const struct decision *d, const struct c
     charged->limit = limit->max;
     charged->rate = (uint64_t)limit->per_us;
     m->until_us = CLOCK_END_US;
-    m->in_store = true;
+    m->in_store = m->numbered = true;
     if (c->on_hold)
         add_hold(m, d, c, d->now_us);
 }
@@ -262,7 +265,7 @@ void receipt_make(const struct decision *d, struct weir_receipt *ret)
     ret->at_us = d->now_us;
     ret->until_us = d->request->ttl_ms > 0 ? d->now_us + d->request->ttl_ms * US_PER_MS : 0;
     ret->store_us = d->remote ? store_time(d) : 0;
-    struct making m = { ret, d->now_us, false };
+    struct making m = { ret, d->now_us, false, false };
     /* Slots first: what there is no room for cannot be given back. */
     for (int slots = 1; slots >= 0; slots--)
         for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++) {

@@ -81,20 +81,15 @@ static struct cells_charged in_cell(const struct settling *s, const struct weir_
                                    .amount = charged->cost,
                                    .until_us = s->receipt->until_us,
                                    .id = how.on_hold ? s->receipt->hold : 0,
-                                   .gen = how.gen };
+                                   .gen = how.gen,
+                                   .alone = s->receipt->number == 0 };
 }
 
 /* A window that is over takes nothing, and nothing of it is given back. */
-static bool is_over(const struct limit *limit, const struct weir_charged *charged, int64_t now_us)
-{
-    bool window = limit->algorithm == LIMIT_FIXED_WINDOW || limit->algorithm == LIMIT_CALENDAR;
-    return window && limit_origin_end(charged->origin) <= now_us;
-}
-
 static const struct bound_limit *usable_cell(const struct settling *s, const struct weir_charged *charged)
 {
     const struct bound_limit *limit = limit_of(s, charged);
-    return limit && !is_over(&limit->limit, charged, s->now_us) ? limit : NULL;
+    return limit && !limit_origin_over(&limit->limit, charged->origin, s->now_us) ? limit : NULL;
 }
 
 /* Returns how long a slot lasts by the rules in force, 0 if it is not one. Plans may differ: the shortest. */
@@ -117,13 +112,15 @@ static uint32_t renewed_ms(const struct settling *s, const struct weir_charged *
     return s->renew_ms > 0 ? s->renew_ms : slot_ttl_ms(s, charged);
 }
 
-static bool settle_cell(const struct settling *s, uint32_t i)
+/* alone: the hold itself has to tell that it was not settled. */
+static bool settle_cell(const struct settling *s, uint32_t i, bool alone)
 {
     const struct weir_charged *charged = &s->receipt->charged[i];
     const struct bound_limit *limit = s->limits[i];
     if (!limit)
         return false;
     struct cells_charged in = in_cell(s, charged);
+    in.alone = alone;
     struct window window = { 0 };
     bool slot = limit->limit.algorithm == LIMIT_CONCURRENT;
     uint64_t to = slot ? 0 : true_amount(&s->amounts, charged);
@@ -234,32 +231,22 @@ static bool use_number(const struct settling *s)
     return !s->is_own || ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
 }
 
-/* A number that the table does not remember, since too many came after it, cannot be told from one that was used. The hold
- * itself says whether its slot is still taken: so no slot is lost behind a busy subject. */
-static int free_slots(const struct settling *s)
-{
-    int freed = 0;
-    for (uint32_t i = 0; i < s->receipt->count; i++) {
-        const struct weir_charged *charged = &s->receipt->charged[i];
-        struct cells_charged in = in_cell(s, charged);
-        in.alone = true;
-        freed += s->limits[i] && is_slot(charged) &&
-                 cells_settle(s->bound->cells, &s->limits[i]->limit, NULL, &in, 0, s->now_us);
-    }
-    return freed;
-}
-
-/* The store is told even if the number was used: it may have been unavailable then, and settles nothing twice. */
+/* A receipt without a number has nothing but holds that tell by themselves whether they were settled. So do slots, also
+ * where the table does not remember the number, since too many came after it, and cannot tell it from one that was used: no
+ * slot is lost behind a busy subject.
+ *
+ * The store is told even if the number was used: it may have been unavailable then, and settles nothing twice. */
 static int settle_all(struct settling *s)
 {
     int settled = 0;
     if (!find_limits(s))
         return 0;
-    bool first = use_number(s);
-    for (uint32_t i = 0; first && i < s->receipt->count; i++)
-        settled += settle_cell(s, i);
-    int freed = first ? 0 : free_slots(s), told = s->store ? settle_store(s) : 0;
-    return first ? settled + told : freed;
+    bool numbered = s->receipt->number != 0, first = numbered && use_number(s);
+    for (uint32_t i = 0; i < s->receipt->count; i++)
+        if (first || !numbered || is_slot(&s->receipt->charged[i]))
+            settled += settle_cell(s, i, !first);
+    int told = s->store ? settle_store(s) : 0;
+    return first || !numbered ? settled + told : settled;
 }
 
 /* Receipts are good for a day, by the clock of whoever made them. Other hosts know only the store's. */

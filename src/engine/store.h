@@ -11,6 +11,7 @@
 #define ENGINE_STORE_H
 
 #include "base/hash.h"
+#include "cells/cells.h"
 #include "limit/limit.h"
 #include "slices/asks.h"
 #include <weir/weir.h>
@@ -20,7 +21,7 @@ struct store;
 struct store_link;
 
 /* How long a charge can be given back. */
-enum { RECEIPT_LIFE_S = 24 * 3600 };
+enum { RECEIPT_LIFE_S = CELLS_LATE_US / US_PER_S };
 
 /* ---- a call ---- */
 

@@ -496,6 +496,12 @@ static int64_t origin_ends(const struct limit *limit, uint64_t origin)
     return limit->algorithm == LIMIT_SLIDING_WINDOW ? (int64_t)origin + 2 * limit->per_us : limit_origin_end(origin);
 }
 
+bool limit_origin_over(const struct limit *limit, uint64_t origin, int64_t now_us)
+{
+    bool window = limit->algorithm != LIMIT_TOKEN_BUCKET && limit->algorithm != LIMIT_CONCURRENT;
+    return window && origin_ends(limit, origin) <= now_us;
+}
+
 bool limit_amend(const struct limit *limit, const struct window *window, uint64_t origin, uint64_t from, uint64_t to,
                  int64_t now_us, struct limit_state *state)
 {

@@ -85,15 +85,20 @@ static void charge_for_good(struct worker *w, uint64_t cost)
 }
 
 /* While it is settled it counts for nothing: it is held, or charged, or released. A hold that is over by then may be
- * charged beyond max, and is owed. */
+ * charged beyond max, and is owed. If it is known by its id alone, it can be settled once, whoever
+ * tries; where there was no block for it, it is a charge that stays. */
 static void settle(struct worker *w, struct entry *entry, const struct cells_charged *charged, uint64_t to)
 {
     int64_t until_us = entry->until_us;
     entry->amount = 0;
     w->unsure = to;
-    cells_settle(play.table, &play.limit, NULL, charged, to, play.clock_us);
+    bool settled = cells_settle(play.table, &play.limit, NULL, charged, to, play.clock_us);
     w->unsure = 0;
-    *entry = (struct entry){ to, 0, to > charged->amount || play.clock_us >= until_us };
+    bool late = play.clock_us >= until_us;
+    EXPECT(settled || !charged->alone || (late && to == 0) || play.scene->blocks < BLOCKS_MAX, "a hold was not there");
+    *entry = (struct entry){ settled || !charged->alone ? to : 0, 0, to > charged->amount || late };
+    if (charged->alone && random_one_in(&play.random, 4))
+        EXPECT(!cells_settle(play.table, &play.limit, NULL, charged, to, play.clock_us), "a hold was settled twice");
 }
 
 static void hold(struct worker *w)
@@ -113,6 +118,7 @@ static void hold(struct worker *w)
                                      .amount = cost,
                                      .until_us = entry->until_us,
                                      .id = terms.kept ? 0 : terms.id,
+                                     .alone = !terms.kept && !terms.joinable,
                                      .gen = cells_generation(&taken) };
     if (play.scene->renews && random_one_in(&play.random, 2)) {
         int64_t now_us = play.clock_us;

@@ -439,14 +439,16 @@ static uint64_t model_used(const struct promise *promises, uint64_t settled, int
     return used;
 }
 
-/* A calendar window, so that its bounds are known; at most ENDS holds at a time, so that each ends exactly. */
+/* A calendar window, so that its bounds are known; a table with large blocks, and at most ENDS holds at a time, so that
+ * each ends exactly. */
 static void schedules_follow_the_model(void **state)
 {
     (void)state;
     static struct promise promises[KEPT];
     struct random random = { random_seed() };
     for (int round = 0; round < 20; round++) {
-        struct weir *weir = open_rules("rules: [" RULE("r", "{ name: y, calendar: year, max: 50 }") "]");
+        struct weir *weir = open_with((struct weir_options){
+            .rules_text = "rules: [" RULE("r", "{ name: y, calendar: year, max: 50 }") "]", .cells_keys = 100000 });
         int64_t now_us = NOW;
         uint64_t settled = 0;
         int open = 0;
