@@ -29,6 +29,7 @@ enum bench_what {
     BENCH_MAP_OPEN,    /* … or in open addressing */
     BENCH_CHECK,       /* a whole weir_check */
     BENCH_CHECK_ALL,   /* the same, where each subject has another rule */
+    BENCH_RESERVE,     /* a whole weir_reserve of twice the true cost, and its weir_settle */
     BENCH_PLAIN,       /* a whole weir_check with one rule that has neither plans nor overrides … */
     BENCH_NO_OVERRIDE, /* … that has many overrides, and none for the subject … */
     BENCH_OVERRIDE,    /* … and one for the subject … */

@@ -136,6 +136,28 @@ static void run_single(struct bench_worker *w, const uint64_t *keys)
     }
 }
 
+/* As a gateway in front of a language model does it: twice as much as it costs in the end is held meanwhile. */
+static void run_reserve(struct bench_worker *w, const uint64_t *keys)
+{
+    const struct subjects *s = w->subject;
+    struct turn turn;
+    struct weir_receipt receipt;
+    turn_init(&turn, s);
+    for (unsigned i = 0; i < BENCH_TURN; i++) {
+        turn.requests[i].cost = 2;
+        turn.requests[i].ttl_ms = 60000;
+        turn.requests[i].receipt = &receipt;
+    }
+    for (const uint64_t *end = keys + BENCH_SLICE; keys < end; keys += BENCH_TURN, w->now_us++) {
+        for (unsigned i = 0; i < BENCH_TURN; i++) {
+            turn_set(&turn, i, s, keys[i]);
+            weir_reserve(s->weir, &turn.requests[i], w->now_us, &turn.verdicts[0]);
+            weir_settle(s->weir, &receipt, 1, NULL, 0, w->now_us);
+            w->taken += turn.verdicts[0].allowed && turn.verdicts[0].applied;
+        }
+    }
+}
+
 static void run_batch(struct bench_worker *w, const uint64_t *keys)
 {
     const struct subjects *s = w->subject;
@@ -253,6 +275,15 @@ static void add(struct world *w, struct subjects *s, struct bench_kind kind)
     }
 }
 
+static void add_reserve(struct world *w, struct subjects *s, struct bench_kind kind)
+{
+    kind.limits = s->limits;
+    kind.what = BENCH_RESERVE;
+    w->cases[w->count++] = (struct bench_case){
+        .kind = kind, .run = run_reserve, .prepare = prepare, .subject = s, .stream = &s->stream, .clock_us = &s->now_us
+    };
+}
+
 static void add_cases(struct world *w, const struct bench *bench, uint64_t keys)
 {
     struct bench_kind kind = { .keys = keys, .threads = 1, .rules = bench->rules_many };
@@ -265,10 +296,14 @@ static void add_cases(struct world *w, const struct bench *bench, uint64_t keys)
     add(w, &w->three, kind);
     add(w, &w->one, kind);
     add(w, &w->all, kind);
+    add_reserve(w, &w->three, kind);
+    add_reserve(w, &w->one, kind);
     if (bench->threads > 1) {
         kind.threads = 2;
         add(w, &w->three, kind);
         add(w, &w->one, kind);
+        add_reserve(w, &w->three, kind);
+        add_reserve(w, &w->one, kind);
         kind.threads = 1;
     }
     kind.rules = bench->rules_few;

@@ -62,6 +62,28 @@ static void add(struct bench_ratio *ret, size_t *n, double value, double value_m
     r->met = at_most ? value <= bound : value >= bound;
 }
 
+static void add_holds(const struct bench *bench, struct bench_ratio *ret, size_t *n)
+{
+    const enum size sizes[] = { SMALL, LARGE };
+    for (size_t i = 0; i < 4; i++) {
+        struct bench_kind kind = { .what = BENCH_RESERVE,
+                                   .keys = keys_of(bench, sizes[i / 2]),
+                                   .threads = 1,
+                                   .limits = i % 2 ? BENCH_LIMITS : 1,
+                                   .rules = bench->rules_many };
+        const struct bench_result *held = bench_find(bench, kind);
+        kind.what = BENCH_CHECK;
+        const struct bench_result *check = bench_find(bench, kind);
+        if (!held || !check)
+            continue;
+        char keys[BENCH_KEYS_TEXT_MAX];
+        bench_keys_text(kind.keys, keys);
+        snprintf(ret[*n].text, sizeof ret[*n].text, "%s keys: weir_reserve and weir_settle, %u limit%s / weir_check", keys,
+                 kind.limits, kind.limits > 1 ? "s" : "");
+        add(ret, n, held->best_ns / check->best_ns, held->ns / check->ns, 3, true);
+    }
+}
+
 static void add_memory(const struct bench_memory *m, struct bench_ratio *ret, size_t *n)
 {
     if (!m->keys)
@@ -122,6 +144,7 @@ size_t bench_ratios(const struct bench *bench, struct bench_ratio *ret)
         snprintf(ret[n].text, sizeof ret[n].text, "%s %s: %s", keys, t->size == ONE ? "key" : "keys", t->text);
         add(ret, &n, t->factor * above->best_ns / below->best_ns, t->factor * above->ns / below->ns, t->bound, t->at_most);
     }
+    add_holds(bench, ret, &n);
     add_overrides(bench, ret, &n);
     add_memory(&bench->memory, ret, &n);
     add_source(&bench->source, ret, &n);

@@ -15,6 +15,7 @@ static const char *what_name(enum bench_what what)
         [BENCH_MAP_OPEN] = "open_mutex_map",
         [BENCH_CHECK] = "check",
         [BENCH_CHECK_ALL] = "check_all_rules",
+        [BENCH_RESERVE] = "reserve_settle",
         [BENCH_PLAIN] = "check_plain",
         [BENCH_NO_OVERRIDE] = "check_no_override",
         [BENCH_OVERRIDE] = "check_override",

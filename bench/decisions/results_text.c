@@ -177,8 +177,8 @@ static void check_row(const struct printer *p, enum bench_what what, unsigned ru
     const struct bench *b = p->bench;
     uint64_t keys[] = { b->keys_small, b->keys_large };
     char text[64];
-    snprintf(text, sizeof text, "%u rules%s, %u limit%s", rules, what == BENCH_CHECK_ALL ? ", all" : "", limits,
-             limits > 1 ? "s" : "");
+    const char *how = what == BENCH_CHECK_ALL ? ", all" : what == BENCH_RESERVE ? ", held" : "";
+    snprintf(text, sizeof text, "%u rules%s, %u limit%s", rules, how, limits, limits > 1 ? "s" : "");
     buf_printf(p->out, "%-*s", LABEL, text);
     for (unsigned i = 0; i < 4; i++) {
         struct bench_kind kind = {
@@ -210,6 +210,8 @@ static void checks(const struct printer *p)
     check_row(p, BENCH_CHECK, b->rules_many, 1);
     check_row(p, BENCH_CHECK, b->rules_many, BENCH_LIMITS);
     check_row(p, BENCH_CHECK_ALL, b->rules_many, BENCH_LIMITS);
+    check_row(p, BENCH_RESERVE, b->rules_many, 1);
+    check_row(p, BENCH_RESERVE, b->rules_many, BENCH_LIMITS);
 }
 
 static void overrides(const struct printer *p)

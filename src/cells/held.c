@@ -91,9 +91,31 @@ static void refuse(struct cells *cells, struct cell *c, const struct cells_ask *
 {
     struct limit_outlook outlook = limit_outlook(a->limit, h->state, a->now_us);
     if (shortened)
-        put_held(cells, c, a->key, s, h, outlook, a->now_us);
+        put_held(cells, c, a->key, s, h, &outlook, a->now_us);
     else if (!book_tells_refusal(c, a->now_us) && limit_needs(a->limit, a->cost) <= a->limit->capacity)
-        raise_book(c, s, last_as_long(outlook, h));
+        raise_book(c, s, last_as_long(&outlook, h));
+}
+
+/* Charges the state, if it fits or if a clock that was wrong has to be put right; *ret_writes says whether it did either. The
+ * words of the state are copied one by one: read as a whole, just written in halves, they would make the CPU wait. */
+static bool charge_state(struct cells *cells, struct cells_ask *a, struct held *h, bool *rebases, bool *ret_writes)
+{
+    struct limit_take quick = limit_take(a->limit, a->window, h->state, a->now_us, a->cost);
+    *ret_writes = true;
+    if (__builtin_expect(quick.fits && !quick.rebased, 1)) {
+        h->state.time = quick.next.time;
+        h->state.data = quick.next.data;
+        return true;
+    }
+    struct limit_take take = take_of(a, h->state);
+    if (take.rebased)
+        take = rebase_take(cells, a, h->state, true, rebases);
+    if (take.rebased)
+        move_holds(h, a->limit, take.next, a->now_us);
+    *ret_writes = take.fits || take.rebased;
+    if (*ret_writes)
+        h->state = take.next;
+    return take.fits;
 }
 
 /* One try. `ret_lost`: another one was quicker. */
@@ -105,22 +127,16 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
     *ret_lost = !read_held(cells, c, a.key, s, &h);
     if (*ret_lost)
         return LOST;
-    bool shortened = end_holds(&h, a.limit, a.now_us);
-    struct limit_take take = take_of(&a, h.state);
-    if (__builtin_expect(take.rebased, 0))
-        take = rebase_take(cells, &a, h.state, true, rebases);
-    if (!take.fits && !take.rebased) {
+    bool shortened = end_holds(&h, a.limit, a.now_us), writes, fits = charge_state(cells, &a, &h, rebases, &writes);
+    if (!writes) {
         refuse(cells, c, &a, s, &h, shortened);
         ret->state = h.state;
         return REFUSED;
     }
-    if (take.rebased)
-        move_holds(&h, a.limit, take.next, a.now_us);
-    h.state = take.next;
-    if (take.fits && terms)
+    if (fits && terms)
         add_hold(&h, &a, terms);
     struct limit_outlook outlook = limit_outlook(a.limit, h.state, a.now_us);
-    enum put put = put_held(cells, c, a.key, s, &h, outlook, a.now_us);
+    enum put put = put_held(cells, c, a.key, s, &h, &outlook, a.now_us);
     if (terms)
         terms->kept = put == PUT_NO_ROOM;
     if (put == PUT_NO_ROOM && terms && a.limit->algorithm == LIMIT_CONCURRENT) {
@@ -128,10 +144,10 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
         return REFUSED;
     }
     if (put == PUT_NO_ROOM)
-        put = put_without(cells, c, a.key, s, &h, a.limit, outlook, a.now_us);
+        put = put_without(cells, c, a.key, s, &h, a.limit, &outlook, a.now_us);
     *ret_lost = put == PUT_LOST;
     *ret = (struct cells_taken){ h.state, c, head_of(a.key, state_gen(s)), a.now_us, a.cost, a.key };
-    return take.fits ? TAKEN : REFUSED;
+    return fits ? TAKEN : REFUSED;
 }
 
 /* From a state that was read. */
@@ -208,7 +224,8 @@ bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const
     if (!read_held(cells, c, key, s, &h))
         return false;
     *ret_done = limit_refund(limit, limit_origin(limit, taken->state, taken->at_us), taken->cost, now_us, &h.state);
-    return !*ret_done || put_anyhow(cells, c, key, s, &h, limit, limit_outlook(limit, h.state, now_us), now_us);
+    struct limit_outlook outlook = limit_outlook(limit, h.state, now_us);
+    return !*ret_done || put_anyhow(cells, c, key, s, &h, limit, &outlook, now_us);
 }
 
 /* ---- the end of a hold ---- */
@@ -291,7 +308,8 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
         bool amended = from != to && limit_amend(limit, window, hold.origin, from, to, now_us, &h.state);
         if (!found && !amended)
             return false;
-        if (put_anyhow(cells, c, charged->key, s, &h, limit, limit_outlook(limit, h.state, now_us), now_us))
+        struct limit_outlook outlook = limit_outlook(limit, h.state, now_us);
+        if (put_anyhow(cells, c, charged->key, s, &h, limit, &outlook, now_us))
             return amended || !hold.over;
     }
 }
@@ -317,7 +335,8 @@ bool cells_renew(struct cells *cells, const struct limit *limit, const struct ce
         hold.id = charged->id;
         hold.ttl_ms = ttl_ms;
         insert_hold(&h, &hold);
-        enum put put = put_held(cells, c, charged->key, s, &h, limit_outlook(limit, h.state, now_us), now_us);
+        struct limit_outlook outlook = limit_outlook(limit, h.state, now_us);
+        enum put put = put_held(cells, c, charged->key, s, &h, &outlook, now_us);
         if (put != PUT_LOST)
             return put == PUT;
     }

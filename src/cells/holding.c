@@ -13,15 +13,7 @@ bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, stru
     return same_16(load_16(&c->state), s);
 }
 
-struct limit_outlook last_as_long(struct limit_outlook outlook, const struct held *h)
-{
-    int64_t until_us = h->count ? h->holds[h->count - 1].until_us : 0;
-    if (until_us > outlook.decays_us)
-        outlook.decays_us = until_us < CLOCK_END_US ? until_us : CLOCK_END_US;
-    return outlook;
-}
-
-enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, struct limit_outlook outlook,
+enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit_outlook *outlook,
                   int64_t now_us)
 {
     struct limit_state next = h->state;
@@ -34,7 +26,7 @@ enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, s
         if (!put)
             block_free(cells, next, block_owner(cells, next));
     } else {
-        put = replace(c, s, next, outlook);
+        put = replace(c, s, next, *outlook);
     }
     if (put && state_tag(s) == CELL_HELD)
         block_free(cells, state_payload(s), owner);
@@ -42,7 +34,8 @@ enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, s
 }
 
 enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
-                     struct limit_outlook outlook, int64_t now_us)
+                     const struct limit_outlook *outlook,
+                  int64_t now_us)
 {
     h->count = 0;
     if (limit && limit->algorithm == LIMIT_CONCURRENT)
@@ -51,7 +44,8 @@ enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s
 }
 
 bool put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
-                struct limit_outlook outlook, int64_t now_us)
+                const struct limit_outlook *outlook,
+                  int64_t now_us)
 {
     enum put put = put_held(cells, c, key, s, h, outlook, now_us);
     if (put == PUT_NO_ROOM)

@@ -79,14 +79,17 @@ uint64_t receipt_ring(const struct weir_receipt *r, const struct cells *cells)
     return ring;
 }
 
-/* The fields that only limits in the store have are left out where there are none. */
+/* What a receipt may lack is left out where there is none: the number, and the fields that only limits in the store have. Each
+ * mark makes another key, of which nothing else is made. */
 static uint64_t seal_of(const struct weir_receipt *r, const struct hash_key *key, uint64_t mark)
 {
     struct hash h;
-    hash_init(&h, key);
-    hash_word(&h, mark);
-    hash_word(&h, r->count | (uint64_t)r->keys_len << 16 | (uint64_t)r->hold << 32);
-    hash_word(&h, r->number);
+    struct hash_key own = { key->k0 ^ mark, key->k1 };
+    uint64_t numbered = r->number != 0;
+    hash_init(&h, &own);
+    hash_word(&h, r->count | numbered << 15 | (uint64_t)r->keys_len << 16 | (uint64_t)r->hold << 32);
+    if (numbered)
+        hash_word(&h, r->number);
     hash_word(&h, (uint64_t)r->at_us);
     hash_word(&h, (uint64_t)r->until_us);
     for (uint32_t i = 0; i < r->count; i++) {
