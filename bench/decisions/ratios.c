@@ -78,7 +78,7 @@ static void add_holds(const struct bench *bench, struct bench_ratio *ret, size_t
             continue;
         char keys[BENCH_KEYS_TEXT_MAX];
         bench_keys_text(kind.keys, keys);
-        snprintf(ret[*n].text, sizeof ret[*n].text, "%s keys: weir_reserve and weir_settle, %u limit%s / weir_check", keys,
+        snprintf(ret[*n].text, sizeof ret[*n].text, "%s keys: reserve and settle, %u limit%s / weir_check", keys,
                  kind.limits, kind.limits > 1 ? "s" : "");
         add(ret, n, held->best_ns / check->best_ns, held->ns / check->ns, 3, true);
     }

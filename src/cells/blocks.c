@@ -10,6 +10,7 @@ enum {
     SMALL_LEAST = 4,
     PROBES = 16,
     COUNT_BITS = 12,
+    LINE_BYTES = 64,
 };
 
 /* A block that was claimed longer ago, and that no cell names, was left by a process that died. */
@@ -165,12 +166,24 @@ static bool is_left(struct cells *cells, word16 owner, uint64_t name, int64_t no
 
 enum { CLAIM_MASK = MARK_MASK & ~1, CLAIMED = 1 };
 
+/* A key has the same blocks again and again, which are in the cache. */
+static uint64_t first_block(const struct block_room *room, uint64_t key)
+{
+    return scale(mix(key, 0), room->count);
+}
+
+void cells_prefetch_hold(const struct cells *cells, uint64_t key)
+{
+    const char *block = cells->small.base + first_block(&cells->small, key) * SMALL_BYTES;
+    __builtin_prefetch(block, 1);
+    __builtin_prefetch(block + LINE_BYTES, 1);
+}
+
 /* Returns the name of a block that is the caller's now, or 0. A free one first: that of a dead process takes a search. */
 static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now_us)
 {
     const struct block_room *room = large ? &cells->large : &cells->small;
-    /* A key has the same blocks again and again, which are in the cache. */
-    uint64_t start = scale(mix(key, 0), room->count);
+    uint64_t start = first_block(room, key);
     for (unsigned i = 0; room->count > 0 && i < 2 * PROBES; i++) {
         uint64_t number = start + i % PROBES;
         while (number >= room->count)

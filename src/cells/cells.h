@@ -149,6 +149,8 @@ struct limit_state cells_read(const struct cells *cells, uint64_t key);
 bool cells_forget(struct cells *cells, uint64_t key);
 /* Starts loading what cells_look or cells_take will want. */
 void cells_prefetch(const struct cells *cells, uint64_t key);
+/* The same for what cells_hold and cells_settle want besides. */
+void cells_prefetch_hold(const struct cells *cells, uint64_t key);
 
 enum { CELLS_BATCH = 16 };
 /* cells_take for each of up to CELLS_BATCH asks; ret[i] is its result. Cells that have to be loaded from memory are loaded

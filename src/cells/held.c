@@ -96,8 +96,8 @@ static void refuse(struct cells *cells, struct cell *c, const struct cells_ask *
         raise_book(c, s, last_as_long(&outlook, h));
 }
 
-/* Charges the state, if it fits or if a clock that was wrong has to be put right; *ret_writes says whether it did either. The
- * words of the state are copied one by one: read as a whole, just written in halves, they would make the CPU wait. */
+/* Charges the state, if it fits or if a clock that was wrong has to be put right; *ret_writes says whether it did either.
+ * The words of the state are copied one by one: read as a whole, just written in halves, they would make the CPU wait. */
 static bool charge_state(struct cells *cells, struct cells_ask *a, struct held *h, bool *rebases, bool *ret_writes)
 {
     struct limit_take quick = limit_take(a->limit, a->window, h->state, a->now_us, a->cost);

@@ -13,8 +13,8 @@ bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, stru
     return same_16(load_16(&c->state), s);
 }
 
-enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit_outlook *outlook,
-                  int64_t now_us)
+enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
+                  const struct limit_outlook *outlook, int64_t now_us)
 {
     struct limit_state next = h->state;
     word16 owner = state_tag(s) == CELL_HELD ? block_owner(cells, state_payload(s)) : (word16){ 0, 0 };
@@ -34,8 +34,7 @@ enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, s
 }
 
 enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
-                     const struct limit_outlook *outlook,
-                  int64_t now_us)
+                     const struct limit_outlook *outlook, int64_t now_us)
 {
     h->count = 0;
     if (limit && limit->algorithm == LIMIT_CONCURRENT)
@@ -44,8 +43,7 @@ enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s
 }
 
 bool put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
-                const struct limit_outlook *outlook,
-                  int64_t now_us)
+                const struct limit_outlook *outlook, int64_t now_us)
 {
     enum put put = put_held(cells, c, key, s, h, outlook, now_us);
     if (put == PUT_NO_ROOM)

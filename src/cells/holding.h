@@ -20,16 +20,14 @@ static inline struct limit_outlook last_as_long(const struct limit_outlook *outl
 
 enum put { PUT, PUT_LOST, PUT_NO_ROOM };
 /* Puts it in the place of what was read. */
-enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit_outlook *outlook,
-                  int64_t now_us);
+enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
+                  const struct limit_outlook *outlook, int64_t now_us);
 /* The same without its holds, where there is no block for them: they become charges that stay, which refuses too much
  * rather than too little. Slots, which would stay for ever, are free instead. */
 enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
-                     const struct limit_outlook *outlook,
-                  int64_t now_us);
+                     const struct limit_outlook *outlook, int64_t now_us);
 /* One or the other. False: it is not as it was read any more. */
 bool put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
-                const struct limit_outlook *outlook,
-                  int64_t now_us);
+                const struct limit_outlook *outlook, int64_t now_us);
 
 #endif

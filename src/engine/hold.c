@@ -43,7 +43,10 @@ void hold_plan(struct decision *d)
     for (size_t i = 0; i < d->count; i++) {
         struct counter *c = &d->counters[i];
         bool slot = c->ask.limit->algorithm == LIMIT_CONCURRENT;
-        d->holds = d->holds || (c->ask.cost > 0 && (hold_wants(d, c) || (reserves && c->kind == COUNTER_STORE)));
+        bool in_cell = c->ask.cost > 0 && hold_wants(d, c);
+        d->holds = d->holds || in_cell || (c->ask.cost > 0 && reserves && c->kind == COUNTER_STORE);
+        if (in_cell && c->kind == COUNTER_CELL)
+            cells_prefetch_hold(d->bound->cells, c->ask.key);
         if (reserves && !slot && c->rule->rule->hold_max_percent > 0 && c->ask.cost > most_of(c))
             refuse_hold(d, c);
     }

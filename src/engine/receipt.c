@@ -6,7 +6,7 @@
 #include "engine/remote.h"
 #include "limit/take.h"
 
-/* No text is as long as these, and no limit's identity begins with them: see bound.c. */
+/* Each is another beginning, or another key: nothing else is hashed like that. */
 #define RECEIPT_MARK (UINT64_MAX - 2)
 #define SEAL_MARK (UINT64_MAX - 3)
 #define STORE_SEAL_MARK (UINT64_MAX - 5)
@@ -79,8 +79,8 @@ uint64_t receipt_ring(const struct weir_receipt *r, const struct cells *cells)
     return ring;
 }
 
-/* What a receipt may lack is left out where there is none: the number, and the fields that only limits in the store have. Each
- * mark makes another key, of which nothing else is made. */
+/* What a receipt may lack is left out where there is none: the number, and the fields that only limits in the store have.
+ * Each mark makes another key, of which nothing else is made. */
 static uint64_t seal_of(const struct weir_receipt *r, const struct hash_key *key, uint64_t mark)
 {
     struct hash h;

@@ -259,6 +259,15 @@ static bool is_fresh(const struct settling *s)
     return now_us - last_us < RECEIPT_LIFE_US && r->at_us - now_us <= RECEIPT_AHEAD_US;
 }
 
+/* The receipt may be made up: then other cells are loaded, and nothing else happens to them. */
+static void prefetch_cells(const struct settling *s)
+{
+    for (uint32_t i = 0; i < s->receipt->count; i++) {
+        cells_prefetch(s->weir->cells, s->receipt->charged[i].key);
+        cells_prefetch_hold(s->weir->cells, s->receipt->charged[i].key);
+    }
+}
+
 /* Returns 1 if it can be used, 0 if not, or an error. */
 static int check_receipt(struct settling *s)
 {
@@ -267,6 +276,7 @@ static int check_receipt(struct settling *s)
         return 0; /* of a request that was not charged; the rest of it was never written */
     if (!clock_valid(s->now_us) || r->count > WEIR_RECEIPT_LIMITS || r->keys_len > sizeof r->keys)
         return WEIR_E_INVALID;
+    prefetch_cells(s);
     s->is_own = receipt_is_sealed(r, s->weir->cells);
     /* A receipt that was made before the store's secret was known is good on its own host. */
     s->of_store = receipt_is_of_store(r, s->weir) || (s->is_own && r->store_seal == 0);
