@@ -209,11 +209,10 @@ static void add_cell(struct making *m, const struct decision *d, const struct co
 static void add_store(struct making *m, const struct decision *d, const struct counter *c)
 {
     const struct limit *limit = &c->limit->limit;
-    struct receipt_how how = { .kind = RECEIPT_STORE, .algorithm = limit->algorithm };
-    const struct store_cell *cell = remote_of(d, c)->cell;
+    struct receipt_how how = { .kind = RECEIPT_STORE, .on_hold = c->on_hold, .algorithm = limit->algorithm };
     uint64_t name, origin;
-    if (c->on_hold) {
-        how.on_hold = true;
+    if (c->on_hold && c->kind == COUNTER_STORE) {
+        const struct store_cell *cell = remote_of(d, c)->cell;
         how.keep = cell->hold.keep;
         how.nth = cell->hold.nth;
     }
