@@ -77,7 +77,7 @@ struct store_call {
     uint32_t hold_id; /* number of the holds of the call; 0: there are none */
     uint64_t mark;    /* with settle: of the receipt, which changes a charge once; 0: the caller sees to that */
     int64_t ends_us;  /* with settle: when holds that slices paid for end by the store's clock, unless they are renewed */
-    int64_t now_us;      /* 0: the store's clock counts; other times are for tests */
+    int64_t now_us;   /* 0: the store's clock counts; other times are for tests */
     int64_t deadline_us; /* clock_steady_us */
 
     /* the answer */

@@ -274,6 +274,35 @@ static void test_shadow(void **state)
     close_both();
 }
 
+/* A path with two readings, each with a plan of its own, holds for both. */
+static void test_plans(void **state)
+{
+    (void)state;
+    static const char rules[] =
+        "- { id: p, by: [key], lease: { slice: 10%, ttl: 100ms }, on_store_failure: deny, plan: path,\n"
+        "    plans: { /a/b: [{ name: n, max: 100, per: 1h, algorithm: fixed_window }] },\n"
+        "    limits: [{ name: n, max: 60, per: 1h, algorithm: fixed_window }] }\n";
+    struct weir *weir = open_host("plans", rules, (struct weir_options){ 0 });
+    struct weir_receipt receipt;
+    struct weir_request both = cost_of("e", "u", 20), all = cost_of("e", "u", 100);
+    both.path = weir_str("/a%2Fb");
+    both.ttl_ms = 300;
+    both.receipt = &receipt;
+    all.path = weir_str("/a/b");
+    assert_true(check_now(weir, both).allowed);
+    assert_int_equal(receipt.count, 2);
+    for (int i = 0; i < 2000 && members("plans:1:{u}:p:key:h") < 2; i++)
+        usleep(1000);
+    assert_int_equal(members("plans:1:{u}:p:key:h"), 2);
+    unsigned passed = 0;
+    for (int i = 0; i < 2000 && passed == 0; i++, usleep(5000))
+        passed = passes_now(weir, all, 1);
+    assert_int_equal(passed, 1);
+    assert_int_equal(weir_settle(weir, &receipt, 7, NULL, 0, weir_now_us()), 2);
+    counts_soon("plans:1:{u}:p:key", "n.f", 114);
+    weir_close(weir);
+}
+
 static void test_bounds(void **state)
 {
     (void)state;
@@ -365,12 +394,19 @@ static void test_without_the_store(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ends_by_itself), cmocka_unit_test(test_without_a_receipt),
-        cmocka_unit_test(test_kept),           cmocka_unit_test(test_closed),
-        cmocka_unit_test(test_settled),        cmocka_unit_test(test_more),
-        cmocka_unit_test(test_renewed),        cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_shadow),         cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_overdrawn),      cmocka_unit_test(test_without_the_store),
+        cmocka_unit_test(test_ends_by_itself),
+        cmocka_unit_test(test_without_a_receipt),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_closed),
+        cmocka_unit_test(test_settled),
+        cmocka_unit_test(test_more),
+        cmocka_unit_test(test_renewed),
+        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_shadow),
+        cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_overdrawn),
+        cmocka_unit_test(test_without_the_store),
     };
     return cmocka_run_group_tests_name("redis/lease_holds", tests, start, stop);
 }
