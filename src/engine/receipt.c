@@ -219,9 +219,8 @@ static void add_store(struct making *m, const struct decision *d, const struct c
     if (how.nth >> NTH_BITS || !add_name(m->receipt, remote_key(d, c), c->limit->field, &name))
         return;
     if (c->kind == COUNTER_SLICE) {
-        const struct weir *weir = d->remote->weir;
         how.off_ms = SLICE_OFF_MS;
-        origin = (uint64_t)(remote_of(d, c)->end_us + (weir->store ? weir->ops->offset_us(weir->store) : 0));
+        origin = (uint64_t)(remote_of(d, c)->end_us + remote_offset_us(d));
     } else {
         origin = limit_origin(limit, *c->state, d->remote->call.server_us);
     }
@@ -239,11 +238,8 @@ static void add_store(struct making *m, const struct decision *d, const struct c
  */
 static int64_t store_time(const struct decision *d)
 {
-    const struct weir *weir = d->remote->weir;
     int64_t server_us = d->remote->late ? 0 : d->remote->call.server_us;
-    if (server_us > 0 || !weir->store)
-        return server_us;
-    return d->now_us + weir->ops->offset_us(weir->store);
+    return server_us > 0 ? server_us : d->now_us + remote_offset_us(d);
 }
 
 static void add_counter(struct making *m, const struct decision *d, const struct counter *c)

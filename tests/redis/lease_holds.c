@@ -391,6 +391,42 @@ static void test_without_the_store(void **state)
     counts_soon("outage:1:{u}:s:key", WINDOW, 15);
 }
 
+/* A process without a connection cannot tell the store: its hold stays a charge, until somebody with one renews or settles
+ * it. */
+static void test_without_a_connection(void **state)
+{
+    (void)state;
+    static const char rules[] = "- { id: s, by: [key], lease: { slice: 10%, ttl: 10s }, on_store_failure: deny,\n"
+                                "    limits: [{ max: 100, per: 1h, algorithm: fixed_window }] }\n";
+    struct folder folder;
+    folder_make(&folder);
+    const char *cells = folder_file(&folder, "cells");
+    struct weir *lender = open_host("alone", rules, (struct weir_options){ .cells_file = cells });
+    struct weir *alone = open_with((struct weir_options){
+        .cells_file = folder_file(&folder, "cells"), .rules_text = file_of(rules), .never_wait = true });
+    struct weir_receipt settled, renewed;
+    passes_soon(lender, "s", 1); /* some of the slice is left, or it comes soon */
+    for (int i = 0; i < 2000 && !reserve(alone, "s", 2, 1, &settled); i++)
+        usleep(5000);
+    for (int i = 0; i < 2000 && !reserve(alone, "s", 2, LONG_MS, &renewed); i++)
+        usleep(5000);
+    assert_int_equal(settled.count, 1);
+    assert_int_equal(renewed.count, 1);
+    assert_int_equal(members("alone:1:{u}:s:key:h"), 0);
+    assert_int_equal(weir_renew(lender, &renewed, 1, weir_now_us()), 1);
+    assert_int_equal(weir_settle(lender, &settled, 0, NULL, 0, weir_now_us()), 1);
+    weir_close(alone);
+    /* One mark, and one hold that is over: all but 1 is free. */
+    for (int i = 0; i < 2000 && members("alone:1:{u}:s:key:h") < 2; i++)
+        usleep(1000);
+    assert_int_equal(members("alone:1:{u}:s:key:h"), 2);
+    passes_soon(lender, "s", 99);
+    assert_false(check_now(lender, cost_of("s", "u", 1)).allowed);
+    weir_close(lender);
+    static const char *const files[] = { "cells", NULL };
+    folder_remove(&folder, files);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_overdrawn),
         cmocka_unit_test(test_without_the_store),
+        cmocka_unit_test(test_without_a_connection),
     };
     return cmocka_run_group_tests_name("redis/lease_holds", tests, start, stop);
 }
