@@ -61,7 +61,7 @@ end
 -- Returns the time of a hold of a slice, as time_of does. Nothing: it was settled, or it is too late. Whoever settles it leaves a
 -- mark, the others enter it if it is not there.
 local function time_in_slice(holds, member, nth, lasts)
-  local good = ends + DAY - now
+  local good = math.min(ends, taken + DAY) + DAY - now -- no hold is reserved for longer than a day
   if lasts <= 0 or good <= 0 or not is_first(holds, nth) then return end
   local time = time_of(holds, member)
   if what == 0 then
