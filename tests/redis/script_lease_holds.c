@@ -112,7 +112,7 @@ static void who_wants_a_slice_gives_back_what_is_over(void **state)
     struct slice_hold h;
     (void)state;
     assert_true(reserve(&h, 10, 10, 60 * S, NOON_US));
-    enter(&h, NOON_US + 1);
+    enter(&h, NOON_US);
     assert_true(used() == 10); /* it was charged when the slice was lent */
     assert_int_equal(held(), 1);
     assert_false(lends(1, NOON_US + 60 * S - 1));
@@ -129,7 +129,7 @@ static void who_decides_gives_back_what_is_over(void **state)
     struct question q;
     (void)state;
     assert_true(reserve(&h, 10, 10, 60 * S, NOON_US));
-    enter(&h, NOON_US + 1);
+    enter(&h, NOON_US);
     question_init(&q, NOON_US + 60 * S - 1);
     add(&q, 0, LIMIT_FIXED_WINDOW, 10, HOUR_US);
     assert_false(allowed(&q));
@@ -138,14 +138,31 @@ static void who_decides_gives_back_what_is_over(void **state)
     assert_true(used() == 1);
 }
 
-static void entered_when_it_is_over(void **state)
+/* Its time to live counts from when the store learns of it: never less, whatever the host's clock was. */
+static void entered_late(void **state)
 {
     struct slice_hold h;
     (void)state;
     assert_true(reserve(&h, 10, 10, S, NOON_US));
     assert_false(lends(1, NOON_US + 2 * S));
     enter(&h, NOON_US + 2 * S);
-    assert_true(lends(10, NOON_US + 2 * S));
+    assert_false(lends(1, NOON_US + 3 * S - 1));
+    assert_true(lends(10, NOON_US + 3 * S));
+}
+
+static void a_clock_that_stepped(void **state)
+{
+    struct slice_hold h[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_true(reserve(&h[i], 10, 5, 60 * S, NOON_US));
+        int64_t wrong_us = i ? HOUR_US : -HOUR_US;
+        h[i].taken_us += wrong_us;
+        h[i].ends_us += wrong_us;
+        enter(&h[i], NOON_US);
+    }
+    assert_false(lends(1, NOON_US + 60 * S - 1));
+    assert_true(lends(10, NOON_US + 60 * S));
 }
 
 static void one_that_was_not_entered_stays_charged(void **state)
@@ -298,6 +315,10 @@ static void a_receipt_that_is_too_old(void **state)
     assert_true(used() == 10);
     assert_int_equal(settle(&h, 3, NOON_US + S + DAY_US - 1), 1);
     assert_true(used() == 3);
+    /* Nothing is held for longer than a day, whatever a receipt says. */
+    h = (struct slice_hold){ 78, 78, 3, NOON_US, NOON_US + 9 * DAY_US, h.origin_us };
+    assert_int_equal(settle(&h, 0, NOON_US + 2 * DAY_US), 0);
+    assert_true(used() == 3);
 }
 
 /* ---- renewing ---- */
@@ -325,9 +346,9 @@ static void a_renewal_overtakes_the_entry(void **state)
     enter(&h, NOON_US + 2 * S);
     assert_false(lends(1, NOON_US + 101 * S - 1));
     assert_true(lends(5, NOON_US + 101 * S));
-    /* The other one was never entered. It is over, and is known to be from now on. */
+    /* The other one was never entered, and is over. */
     assert_int_equal(renew(&lost, 60 * S, NOON_US + 102 * S), 0);
-    assert_true(lends(5, NOON_US + 102 * S));
+    assert_int_equal(held(), 0);
     assert_false(lends(1, NOON_US + 200 * S));
 }
 
@@ -368,7 +389,7 @@ static void debts_are_paid_before_and_after(void **state)
         if (paid_first)
             assert_int_equal(lend_with(&ask, 100, 26, 1000, NOON_US + S).tokens, 0);
         enter(&h, NOON_US + S);
-        assert_int_equal(lend_with(&ask, 100, 0, 1000, NOON_US + 60 * S).tokens, 0); /* gives it back */
+        assert_int_equal(lend_with(&ask, 100, 0, 1000, NOON_US + 61 * S).tokens, 0); /* gives it back */
         assert_true(used() == (paid_first ? 60 : 34));
         if (!paid_first)
             assert_int_equal(lend_with(&ask, 100, 26, 1000, NOON_US + 61 * S).tokens, 0);
@@ -465,11 +486,12 @@ static void reserve_some(struct run *r)
     r->count += lent;
 }
 
-/* Whoever comes first enters it. */
-static void enter_known(struct known *k)
+/* Whoever comes first enters it, unless it was settled. */
+static void enter_known(const struct run *r, struct known *k)
 {
-    if (!k->entered)
-        k->time_us = k->hold.ends_us;
+    if (k->settled || k->entered)
+        return;
+    k->time_us = r->now_us + k->hold.ends_us - k->hold.taken_us;
     k->entered = true;
 }
 
@@ -481,13 +503,12 @@ static void tell_some(struct run *r)
     switch (random_in(&r->rnd, 0, 2)) {
     case 0:
         enter(&k->hold, r->now_us);
-        if (!k->settled)
-            enter_known(k);
+        enter_known(r, k);
         return;
     case 1:
-        if (!k->settled)
-            enter_known(k);
-        bool renewed = !k->settled && !k->given_back && k->time_us > r->now_us;
+        if (k->hold.ends_us > r->now_us)
+            enter_known(r, k);
+        bool renewed = k->entered && !k->settled && !k->given_back && k->time_us > r->now_us;
         EXPECT(r, renew(&k->hold, ttl_us, r->now_us) == renewed);
         k->time_us = renewed ? r->now_us + ttl_us : k->time_us;
         return;
@@ -525,7 +546,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(who_wants_a_slice_gives_back_what_is_over),
         TEST(who_decides_gives_back_what_is_over),
-        TEST(entered_when_it_is_over),
+        TEST(entered_late),
+        TEST(a_clock_that_stepped),
         TEST(one_that_was_not_entered_stays_charged),
         TEST(entering_twice_is_once),
         TEST(settling_is_once),

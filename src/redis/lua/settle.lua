@@ -59,18 +59,19 @@ local function leave_mark(holds, nth, need)
 end
 
 -- Returns the time of a hold of a slice, as time_of does. Nothing: it was settled, or it is too late. Whoever settles it leaves a
--- mark, the others enter it if it is not there.
+-- mark; the others enter it if it is not there. It lasts from now on, since the clock that `taken` was told by may have stepped.
 local function time_in_slice(holds, member, nth, lasts)
   local good = math.min(ends, taken + DAY) + DAY - now -- no hold is reserved for longer than a day
   if lasts <= 0 or good <= 0 or not is_first(holds, nth) then return end
   local time = time_of(holds, member)
   if what == 0 then
     leave_mark(holds, nth, math.min(lasts, good))
-  elseif not time then
-    call('ZADD', holds, ends, member)
+  elseif not time and (what == 2 or ends > now) then
+    time = now + ends - taken
+    call('ZADD', holds, time, member)
     stay(holds, lasts)
   end
-  return time or ends
+  return time or what == 0 and ends
 end
 
 local cell, given = 2, 0
