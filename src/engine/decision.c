@@ -279,7 +279,7 @@ static void make_receipt(struct decision *d)
     if (d->remote)
         remote_make_keys(d);
     receipt_make(d, receipt);
-    if (held_slices)
+    if (d->remote && held_slices)
         tell_store(d->remote->weir, receipt, &(struct telling){ .what = TELL_ENTERED, .now_us = d->now_us });
 }
 

@@ -209,18 +209,18 @@ static void add_cell(struct making *m, const struct decision *d, const struct co
 static void add_store(struct making *m, const struct decision *d, const struct counter *c)
 {
     const struct limit *limit = &c->limit->limit;
+    const struct remote_counter *rc = remote_of(d, c);
     struct receipt_how how = { .kind = RECEIPT_STORE, .on_hold = c->on_hold, .algorithm = limit->algorithm };
     uint64_t name, origin;
     if (c->on_hold && c->kind == COUNTER_STORE) {
-        const struct store_cell *cell = remote_of(d, c)->cell;
-        how.keep = cell->hold.keep;
-        how.nth = cell->hold.nth;
+        how.keep = rc->cell->hold.keep;
+        how.nth = rc->cell->hold.nth;
     }
     if (how.nth >> NTH_BITS || !add_name(m->receipt, remote_key(d, c), c->limit->field, &name))
         return;
     if (c->kind == COUNTER_SLICE) {
         how.off_ms = SLICE_OFF_MS;
-        origin = (uint64_t)(remote_of(d, c)->end_us + remote_offset_us(d));
+        origin = (uint64_t)(rc->end_us + remote_offset_us(d));
     } else {
         origin = limit_origin(limit, *c->state, d->remote->call.server_us);
     }
