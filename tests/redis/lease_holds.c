@@ -112,7 +112,10 @@ static void test_ends_by_itself(void **state)
         assert_true(reserve(first, events[i], 100, 300, &receipt));
         assert_int_equal(receipt.count, 1);
         assert_true(receipt.hold != 0 && receipt.store_seal != 0);
-        assert_false(check_now(second, cost_of(events[i], "u", 1)).allowed);
+        bool passes = check_now(second, cost_of(events[i], "u", 1)).allowed;
+        if (weir_now_us() >= receipt.until_us)
+            continue; /* the machine stood still */
+        assert_false(passes);
         passes_soon(second, events[i], 100);
         is_spent(events[i]);
     }
@@ -234,8 +237,9 @@ static void test_mixed(void **state)
     struct weir_receipt receipt, refused;
     assert_true(reserve(first, "x", 100, 300, &receipt));
     assert_int_equal(receipt.count, 3);
-    assert_false(reserve(first, "x", 1, 300, &refused));
-    assert_int_equal(refused.count, 0);
+    bool passes = reserve(first, "x", 1, 300, &refused);
+    if (weir_now_us() < receipt.until_us)
+        assert_int_equal(passes + refused.count, 0);
     passes_soon(first, "x", 100);
     close_both();
     /* One refuses: nothing was entered, and what the slice gave is back. */
