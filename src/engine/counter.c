@@ -101,6 +101,7 @@ static enum counter_outcome spend_slice(struct decision *d, struct counter *c, b
         return c->outcome = d->charges ? COUNTER_SHORT : COUNTER_FITS;
     if (charge) {
         c->held = true;
+        c->on_hold = hold_wants(d, c); /* the store learns of it when the decision has passed: see make_receipt() */
         rc->end_us = spent.end_us;
         rc->spent = spent.taken;
         /* An ask would take the debt along before it is known whether the request passes. */

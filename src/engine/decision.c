@@ -12,6 +12,7 @@
 #include "engine/penalty.h"
 #include "engine/receipt.h"
 #include "engine/remote.h"
+#include "engine/tell.h"
 #include "engine/verdict.h"
 
 enum {
@@ -259,6 +260,29 @@ static void report_remote_refusal(struct decision *d)
     verdict_fill(d);
 }
 
+static bool has_held_slices(const struct decision *d)
+{
+    for (size_t i = 0; d->remote && d->holds && i < d->count; i++)
+        if (d->counters[i].kind == COUNTER_SLICE && d->counters[i].on_hold && d->counters[i].held)
+            return true;
+    return false;
+}
+
+/* The store ends what was held from slices. If it is not told, that stays a charge. */
+static void make_receipt(struct decision *d)
+{
+    struct weir_receipt unasked, *receipt = d->request->receipt;
+    bool held_slices = has_held_slices(d);
+    if (!held_slices && (!receipt || (d->request->if_held && !d->holds)))
+        return;
+    receipt = receipt ? receipt : &unasked;
+    if (d->remote)
+        remote_make_keys(d);
+    receipt_make(d, receipt);
+    if (d->remote && held_slices)
+        tell_store(d->remote->weir, receipt, &(struct telling){ .what = TELL_ENTERED, .now_us = d->now_us });
+}
+
 static enum decision_state step_report(struct decision *d)
 {
     const struct weir_request *request = d->request;
@@ -282,11 +306,8 @@ static enum decision_state step_report(struct decision *d)
         remote_report_overdrafts(d);
     if (__builtin_expect(request->each_rule != NULL, 0))
         verdict_each_rule(d);
-    if (__builtin_expect(request->receipt != NULL, 0) && d->allowed && d->charges && (d->holds || !request->if_held)) {
-        if (d->remote)
-            remote_make_keys(d);
-        receipt_make(d, request->receipt);
-    }
+    if (__builtin_expect(request->receipt || d->holds, 0) && d->allowed && d->charges)
+        make_receipt(d);
     return DECISION_DONE;
 }
 

@@ -215,20 +215,18 @@ static void add_cell(struct making *m, const struct decision *d, const struct co
 static void add_store(struct making *m, const struct decision *d, const struct counter *c)
 {
     const struct limit *limit = &c->limit->limit;
-    struct receipt_how how = { .kind = RECEIPT_STORE, .algorithm = limit->algorithm };
-    const struct store_cell *cell = remote_of(d, c)->cell;
+    const struct remote_counter *rc = remote_of(d, c);
+    struct receipt_how how = { .kind = RECEIPT_STORE, .on_hold = c->on_hold, .algorithm = limit->algorithm };
     uint64_t name, origin;
-    if (c->on_hold) {
-        how.on_hold = true;
-        how.keep = cell->hold.keep;
-        how.nth = cell->hold.nth;
+    if (c->on_hold && c->kind == COUNTER_STORE) {
+        how.keep = rc->cell->hold.keep;
+        how.nth = rc->cell->hold.nth;
     }
     if (how.nth >> NTH_BITS || !add_name(m->receipt, remote_key(d, c), c->limit->field, &name))
         return;
     if (c->kind == COUNTER_SLICE) {
-        const struct weir *weir = d->remote->weir;
         how.off_ms = SLICE_OFF_MS;
-        origin = (uint64_t)(remote_of(d, c)->end_us + (weir->store ? weir->ops->offset_us(weir->store) : 0));
+        origin = (uint64_t)(rc->end_us + remote_offset_us(d));
     } else {
         origin = limit_origin(limit, *c->state, d->remote->call.server_us);
     }
@@ -246,11 +244,8 @@ static void add_store(struct making *m, const struct decision *d, const struct c
  */
 static int64_t store_time(const struct decision *d)
 {
-    const struct weir *weir = d->remote->weir;
     int64_t server_us = d->remote->late ? 0 : d->remote->call.server_us;
-    if (server_us > 0 || !weir->store)
-        return server_us;
-    return d->now_us + weir->ops->offset_us(weir->store);
+    return server_us > 0 ? server_us : d->now_us + remote_offset_us(d);
 }
 
 static void add_counter(struct making *m, const struct decision *d, const struct counter *c)

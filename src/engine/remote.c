@@ -148,6 +148,11 @@ static struct lender_status store_status(const struct decision *d)
     };
 }
 
+int64_t remote_offset_us(const struct decision *d)
+{
+    return store_status(d).offset_us;
+}
+
 /* The calendar windows of the store's clock: the current one, and, near its end, the one after it. */
 static void store_windows(const struct bound_limit *limit, int64_t store_us, struct window *ret, struct window *ret_next)
 {

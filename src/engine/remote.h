@@ -89,6 +89,8 @@ void remote_make_keys(struct decision *d);
 /* Returns the name of the counter's rule and subject in the store. */
 sv remote_key(const struct decision *d, const struct counter *c);
 
+/* Returns the store's clock less this host's, as far as is known, also without a connection of its own. */
+int64_t remote_offset_us(const struct decision *d);
 /* Returns whether the store has to be asked. */
 bool remote_wants_store(const struct decision *d);
 /* Fills d->remote->call with everything that counts in the store. */

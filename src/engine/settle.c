@@ -9,22 +9,13 @@
  *
  * What counts in the store can be settled on any of its hosts: the receipt is sealed with the store's secret, too, and the
  * store itself sees to it that nothing is settled twice. Another host leaves the rest of the receipt alone. */
-#include <stdlib.h>
-
 #include "base/err.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/receipt.h"
 #include "engine/receipt_ring.h"
-#include "engine/remote.h"
+#include "engine/tell.h"
 #include "limit/take.h"
-
-/* The true amounts. */
-struct amounts {
-    uint64_t cost; /* WEIR_AS_HELD: what it was */
-    const struct weir_cost *costs;
-    size_t cost_count;
-};
 
 struct settling {
     struct weir *weir;
@@ -39,15 +30,6 @@ struct settling {
     bool of_store;                                         /* what counts in the store was charged in this one */
     bool store;                                            /* some of it is to be settled there */
 };
-
-static uint64_t true_amount(const struct amounts *a, const struct weir_charged *charged)
-{
-    for (size_t i = 0; i < a->cost_count; i++)
-        if (receipt_unit(a->costs[i].unit) == charged->unit)
-            return a->costs[i].amount;
-    bool applies = charged->unit == 0 || (a->cost == 0 && a->cost_count == 0);
-    return applies && a->cost != WEIR_AS_HELD ? a->cost : charged->cost;
-}
 
 /* ---- cells ---- */
 
@@ -123,7 +105,7 @@ static bool settle_cell(const struct settling *s, uint32_t i, bool alone)
     in.alone = alone;
     struct window window = { 0 };
     bool slot = limit->limit.algorithm == LIMIT_CONCURRENT;
-    uint64_t to = slot ? 0 : true_amount(&s->amounts, charged);
+    uint64_t to = slot ? 0 : amount_of(&s->amounts, charged);
     if (limit->limit.algorithm == LIMIT_CALENDAR)
         window = limit_current_window(limit, s->now_us);
     return cells_settle(s->bound->cells, &limit->limit, &window, &in, to, s->now_us) || (to == in.amount && in.id == 0);
@@ -131,82 +113,11 @@ static bool settle_cell(const struct settling *s, uint32_t i, bool alone)
 
 /* ---- the store ---- */
 
-/* A call that belongs to nobody: it is sent, and freed when it was. */
-struct posted {
-    struct store_call call; /* first */
-    struct store_rule rules[WEIR_RECEIPT_LIMITS];
-    struct store_cell cells[WEIR_RECEIPT_LIMITS];
-    struct limit limits[WEIR_RECEIPT_LIMITS];
-    char keys[WEIR_RECEIPT_KEYS_MAX];
-};
-
-static void on_sent(struct store_call *call)
-{
-    free(call);
-}
-
-/* Holds have to be told that they are settled, also with what they were. Charges stay as they are then. */
-static bool is_told(const struct settling *s, const struct weir_charged *charged, uint64_t to)
-{
-    bool on_hold = receipt_how(charged).on_hold;
-    return s->renews ? on_hold && renewed_ms(s, charged) > 0 : on_hold || to != charged->cost;
-}
-
-/* Returns false if it is not in the receipt. */
-static bool add_to_call(struct posted *p, const struct settling *s, const struct weir_charged *charged)
-{
-    struct receipt_how how = receipt_how(charged);
-    struct receipt_name name;
-    uint64_t to = how.algorithm == LIMIT_CONCURRENT ? 0 : true_amount(&s->amounts, charged);
-    size_t i = p->call.rule_count;
-    if (!receipt_name(s->receipt, charged, &name) || how.algorithm > LIMIT_CONCURRENT)
-        return false;
-    if (!is_told(s, charged, to))
-        return !s->renews;
-    int64_t hold_us = how.on_hold ? 1 : 0;
-    if (s->renews)
-        hold_us = renewed_ms(s, charged) * US_PER_MS;
-    if (!how.on_hold)
-        how.nth = (uint32_t)(charged - s->receipt->charged); /* the mark of each charge is its own */
-    struct limit *limit = &p->limits[i];
-    limit_init(limit, how.algorithm, charged->limit, 0, (int64_t)charged->rate);
-    size_t at = (size_t)(name.key.ptr - s->receipt->keys);
-    p->cells[i] = (struct store_cell){ .limit = limit,
-                                       .field = sv_of(p->keys + at + name.key.len, name.field.len),
-                                       .off_us = how.off_ms * US_PER_MS,
-                                       .cost = charged->cost,
-                                       .to = to,
-                                       .hold = { .ttl_us = hold_us, .keep = how.keep, .nth = (uint16_t)how.nth },
-                                       .state = limit_origin_state(limit, charged->origin) };
-    p->rules[i] = (struct store_rule){ .key = sv_of(p->keys + at, name.key.len), .cells = &p->cells[i], .cell_count = 1 };
-    p->call.rule_count++;
-    return true;
-}
-
-/* Settles or renews what counts there; returns the number of these limits. Nobody waits for the answer. */
 static int settle_store(const struct settling *s)
 {
-    struct weir *weir = s->weir;
-    struct posted *p = s->of_store && weir_store_up(weir) ? malloc(sizeof *p) : NULL;
-    int settled = 0;
-    if (!p)
-        return 0;
-    p->call = (struct store_call){ .rules = p->rules, .settle = true, .done = on_sent };
-    p->call.renew = s->renews;
-    p->call.hold_id = s->receipt->hold;
-    p->call.mark = s->receipt->store_seal ? s->receipt->store_seal : s->receipt->seal;
-    p->call.now_us = weir->store_by_now ? s->now_us : 0;
-    p->call.server_us = s->receipt->store_us;
-    p->call.deadline_us = clock_steady_us() + weir_deadline_ms(weir) * US_PER_MS;
-    memcpy(p->keys, s->receipt->keys, s->receipt->keys_len);
-    for (uint32_t i = 0; i < s->receipt->count; i++)
-        if (receipt_how(&s->receipt->charged[i]).kind == RECEIPT_STORE)
-            settled += add_to_call(p, s, &s->receipt->charged[i]);
-    if (p->call.rule_count > 0)
-        weir->ops->post(weir->store, &p->call);
-    else
-        free(p);
-    return settled;
+    struct telling telling = { .amounts = s->amounts, .ttl_ms = s->renew_ms, .now_us = s->now_us };
+    telling.what = s->renews ? TELL_RENEWED : TELL_SETTLED;
+    return s->of_store ? tell_store(s->weir, s->receipt, &telling) : 0;
 }
 
 /* ---- both ---- */

@@ -42,7 +42,7 @@ struct store_cell {
     uint64_t cost;              /* in the limit's unit; 0 looks: it fits while no more than `max` is used */
     struct store_hold hold;     /* whether the charge is a hold */
     uint64_t to;                /* settling: what the cost becomes */
-    int64_t off_us;             /* settling: the end of its window may be wrong by this much */
+    int64_t off_us;             /* settling: it was charged to a slice; the end of its window may be wrong by this much */
     uint64_t debt; /* let through on this host while the store was unavailable: added before anything is judged */
     struct limit_state state; /* ret: after the decision, as limit_report takes it */
     bool fits;                /* ret: had room for the cost */
@@ -74,10 +74,11 @@ struct store_call {
     bool charge;      /* the cells are charged their costs; else the call only looks */
     bool settle;      /* nothing is decided: what the cells were charged at server_us, leaving their state, becomes `to` */
     bool renew;       /* with settle: instead, holds last for their ttl_us from now on */
+    bool enter;       /* with settle: instead, the store learns of holds that slices have paid for, and will end them */
     uint32_t hold_id; /* number of the holds of the call; 0: there are none */
-    uint64_t
-        mark; /* with settle: of the receipt, which changes a charge that is not a hold once; 0: the caller sees to that */
-    int64_t now_us;      /* 0: the store's clock counts; other times are for tests */
+    uint64_t mark;    /* with settle: of the receipt, which changes a charge once; 0: the caller sees to that */
+    int64_t ends_us;  /* with settle: when holds that slices paid for end by the store's clock, unless they are renewed */
+    int64_t now_us;   /* 0: the store's clock counts; other times are for tests */
     int64_t deadline_us; /* clock_steady_us */
 
     /* the answer */

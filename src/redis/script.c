@@ -243,6 +243,9 @@ static void put_taken(struct buf *out, const struct store_cell *cell, int64_t ta
                 (double)l->max, per, (double)cell->off_us, (double)cell->hold.ttl_us);
 }
 
+/* What the script does instead of settling, as it numbers it. */
+enum { SETTLE_RENEWS = 1, SETTLE_ENTERS };
+
 static void put_mark(struct buf *out, uint64_t mark)
 {
     put_string(out, sv_of((const char *)&mark, mark ? sizeof mark : 0), SV(""));
@@ -261,8 +264,9 @@ void script_write_settle(struct buf *out, sv prefix, const struct store_call *ca
     for (size_t i = 0; i < call->rule_count; i++)
         if (was_charged(&call->rules[i]))
             put_key(out, &start, call->rules[i].key);
-    put_head(out, '$', (4 + rules + 10 * cells) * sizeof(double));
-    PUT_DOUBLES(out, (double)call->now_us, (double)call->server_us, call->hold_id, call->renew);
+    put_head(out, '$', (5 + rules + 10 * cells) * sizeof(double));
+    PUT_DOUBLES(out, (double)call->now_us, (double)call->server_us, (double)call->ends_us, call->hold_id,
+                call->enter ? SETTLE_ENTERS : (call->renew ? SETTLE_RENEWS : 0));
     for (size_t i = 0; i < call->rule_count; i++) {
         const struct store_rule *rule = &call->rules[i];
         if (!was_charged(rule))

@@ -353,18 +353,22 @@ static void send_forgets(struct store_thread *t, struct forget *first)
     }
 }
 
+/* Asks are sent before calls: a receipt of an overdrawn slice must not be settled before the ask that takes its debt along,
+ * or the count would have nothing to give back from. */
 static void empty_inbox(struct store_thread *t)
 {
     struct store_inbox inbox = store_take_inbox(t->store);
-    send_calls(t, inbox.posted);
-    send_forgets(t, inbox.forgets);
-    if (inbox.recall)
-        lender_recall(t->store->lender, clock_now_us());
     for (struct wanted *w = inbox.wanted, *next; w; w = next) {
         next = w->next;
         lender_ask(t->store->lender, &w->ask);
         free(w);
     }
+    if (inbox.wanted_count > 0)
+        run_lender(t);
+    send_calls(t, inbox.posted);
+    send_forgets(t, inbox.forgets);
+    if (inbox.recall)
+        lender_recall(t->store->lender, clock_now_us());
 }
 
 /* ---- turns ---- */

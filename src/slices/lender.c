@@ -18,6 +18,7 @@ struct message {
     struct lend_call call; /* first: a pointer to one is a pointer to the other */
     struct message *peer;  /* LEND_TAKE: others of its chain */
     bool flying;
+    bool again;             /* LEND_TAKE: somebody asked while it was flying, and may owe what it did not take along */
     int64_t dies_us;        /* LEND_RETURN: by this host's clock, not to be sent any more */
     struct payment payment; /* LEND_TAKE: of what is owed */
 };
@@ -210,8 +211,10 @@ bool lender_ask(struct lender *lender, const struct slice_ask *ask)
         merge(&m->call.ask, ask);
         return true;
     }
-    if (find_ask(lender, ask->cell, true))
+    if ((m = find_ask(lender, ask->cell, true))) {
+        m->again = true;
         return true;
+    }
     if (lender->queue.count + lender->unsent.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
         return false;
     m->call.kind = LEND_TAKE;
@@ -364,6 +367,14 @@ static bool is_sent_again(const struct lender *l, const struct message *m, int64
     return m->call.kind == LEND_RETURN && m->dies_us > now_us && l->queue.count + l->unsent.count < LENDER_QUEUE_MAX;
 }
 
+/* A debt that was made while the ask was flying. Nobody else may come and ask, so that it would never be paid. */
+static bool owes_more(struct lender *l, const struct message *m, int64_t now_us)
+{
+    const struct slice_ask *ask = &m->call.ask;
+    struct limit_state seen;
+    return m->again && debt_amount(l->cells, ask->owed, &ask->limit, &ask->window, now_us, &seen) > 0;
+}
+
 bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_result result, const struct lent *lent,
                    int64_t now_us)
 {
@@ -383,7 +394,11 @@ bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_resu
         take_in(lender, call, lent, now_us);
     else if (answered)
         lender->counts.returned += call->tokens;
+    struct slice_ask ask = call->ask;
+    bool asks = answered && took && !lent->stale && owes_more(lender, m, now_us);
     message_done(lender, m);
+    if (asks)
+        lender_ask(lender, &ask);
     return answered && took;
 }
 

@@ -172,14 +172,106 @@ def test_renewed_on_another_host(hosts):
         until(lambda: left(there, "sliding", "renewed") == BUDGET, "it is free")
 
 
-def test_leased_rules_keep_what_is_reserved(hosts):
-    """A reservation of a leased rule is charged to the slice, and is settled in the store."""
-    with Wire(hosts[0]) as wire, Wire(hosts[1]) as there:
-        hold = reserve(wire, "lent", "u", 60, 100)[HOLD]
-        time.sleep(0.3)
-        expect(there.ask("WEIR.CHECK", "event", "lent", "key", "u", "cost", "41")[0], 0)
-        expect(there.ask("WEIR.SETTLE", hold, "cost", "10"), 1)
-        until(lambda: there.ask("WEIR.CHECK", "event", "lent", "key", "u", "cost", "80")[0] == 1, "50 were given back")
+# ---- leased rules ----
+
+
+def passes(wire, key, cost):
+    return wire.ask("WEIR.CHECK", "event", "lent", "key", key, "cost", str(cost))[0] == 1
+
+
+def spent(wires, key):
+    """Nothing is left on any host, also when idle slices were given back."""
+    time.sleep(1)
+    for wire in wires:
+        expect(passes(wire, key, 1), False)
+
+
+def test_leased_holds_end_by_themselves(hosts):
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(Wire(host)) for host in hosts]
+        expect(reserve(wires[0], "lent", "ends", BUDGET, 500)[0], 1)
+        until(lambda: passes(wires[1], "ends", BUDGET), "it is over, and another host has the budget")
+        spent(wires, "ends")
+        expect(reserve(wires[0], "lent", "stays", BUDGET, 1, "on_expiry", "keep")[0], 1)
+        spent(wires, "stays")
+
+
+def test_leased_holds_are_settled_on_any_host(hosts):
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(Wire(host)) for host in hosts]
+        first, second, third = wires
+        # before its end, and then again everywhere
+        hold = reserve(first, "lent", "before", 60, 600000)[HOLD]
+        expect(passes(second, "before", 41), False)
+        expect(second.ask("WEIR.SETTLE", hold, "cost", "10"), 1)
+        until(lambda: passes(third, "before", 80), "50 were given back")
+        for wire in wires:
+            wire.ask("WEIR.SETTLE", hold, "cost", "0")
+            wire.ask("WEIR.RENEW", hold, "ttl", "1")
+        until(lambda: passes(second, "before", 10), "the rest")
+        spent(wires, "before")
+        # after its end, when others have what it had
+        hold = reserve(first, "lent", "after", BUDGET, 300)[HOLD]
+        until(lambda: passes(second, "after", 40), "it is over")
+        expect(third.ask("WEIR.SETTLE", hold, "cost", "50"), 1)
+        time.sleep(0.5)
+        for wire in wires:
+            wire.ask("WEIR.SETTLE", hold, "cost", "0")
+        until(lambda: passes(second, "after", 10), "50 were charged, and 10 are left")
+        spent(wires, "after")
+
+
+def test_leased_holds_are_renewed_on_any_host(hosts):
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(Wire(host)) for host in hosts]
+        hold = reserve(wires[0], "lent", "renewed", BUDGET, 1500)[HOLD]
+        expect(wires[1].ask("WEIR.RENEW", hold, "ttl", "600000"), 1)
+        time.sleep(2)
+        spent(wires, "renewed")
+        expect(wires[2].ask("WEIR.RENEW", hold, "ttl", "100"), 1)
+        until(lambda: passes(wires[0], "renewed", BUDGET), "it is over")
+        spent(wires, "renewed")
+
+
+def test_a_thousand_leased_reservations(hosts):
+    """They end all the time: at no moment more than the budget is held."""
+    ttl = 1.0
+    lock = threading.Lock()
+    held = []
+
+    def ask(host):
+        with Wire(host) as wire:
+            for _ in range(100):
+                before = time.monotonic()
+                reply = reserve(wire, "lent", "crowd", 1, int(ttl * 1000))
+                after = time.monotonic()
+                with lock:
+                    held.extend([(before, after)] if reply[0] else [])
+
+    all_at_once([lambda host=host: ask(host) for host in hosts for _ in range(4)])
+    expect(len(held) >= BUDGET // 2, True, f"{len(held)} passed")
+    # Half a time to live after `start`, those that were asked for and answered since then are held for sure.
+    for start, _ in held:
+        expect(sum(start <= before and after <= start + ttl / 2 for before, after in held) <= BUDGET, True)
+    with Wire(hosts[0]) as wire:
+        until(lambda: passes(wire, "crowd", BUDGET), "all of it is free")
+
+
+def test_a_killed_host_leaks_no_leased_hold(store, hosts):
+    """The store ends what it held; a reservation that it had not told the store of may stay a charge."""
+    flags = ("--counters", store.address, "--store-deadline", "5s")
+    with Service(*flags, rules=RULES) as victim, Wire(hosts[0]) as wire:
+        until(lambda: status(victim)["up"], "the store is reached")
+        with Wire(victim) as there:
+            replies = [reserve(there, "lent", "dies", 10, 2000) for _ in range(5)]
+        expect([reply[0] for reply in replies], [1] * 5)
+        until(lambda: store.ask("ZCARD", "weir:1:{dies}:lent:key:h") == 5, "the store knows of them")
+        victim.kill()
+        # Tokens of its slice are lost with it: at most one slice.
+        until(lambda: passes(wire, "dies", 9 * BUDGET // 10), "they are over")
+        expect(wire.ask("WEIR.SETTLE", replies[0][HOLD], "cost", "0"), 1)
+        time.sleep(1)
+        expect(sum(passes(wire, "dies", 1) for _ in range(BUDGET)) <= BUDGET // 10, True)
 
 
 def test_a_receipt_of_another_store_is_void(hosts):
@@ -215,6 +307,30 @@ def test_without_the_store_nothing_is_settled_yet():
         until(lambda: status(host)["up"], "it is back")
         expect(wire.ask("WEIR.SETTLE", holds[-1][HOLD], "cost", "10"), 1)
         until(lambda: left(wire, "window", "waits") == 90, "the receipt was good")
+
+
+def test_leased_holds_and_a_store_that_is_killed():
+    """A hold that the store did not learn of stays a charge, and can be settled when the store is back."""
+    with Store(persistent=True) as store, Service("--counters", store.address, rules=RULES) as host, Wire(host) as wire:
+        until(lambda: status(host)["up"], "the store is reached")
+        until(lambda: passes(wire, "waits", 40), "it is charged")
+        holds = []
+        until(lambda: holds.append(reserve(wire, "lent", "waits", 30, 600)) or holds[-1][0], "it is reserved")
+        until(lambda: store.ask("ZCARD", "weir:1:{waits}:lent:key:h") == 1, "the store knows of it")
+        # Some of the slice is left to this host.
+        until(lambda: passes(wire, "waits", 1), "a slice is there")
+        store.kill()
+        until(lambda: not status(host)["up"], "the store is missed")
+        lost = reserve(wire, "lent", "waits", 1, 1)
+        expect(wire.ask("WEIR.SETTLE", holds[-1][HOLD], "cost", "10"), 0)
+        store.start()
+        until(lambda: status(host)["up"], "it is back")
+        # 30 are over: what is settled now is charged.
+        until(lambda: passes(wire, "waits", 55), "they are free")
+        expect(wire.ask("WEIR.SETTLE", holds[-1][HOLD], "cost", "100"), 1)
+        if lost[0]:
+            expect(wire.ask("WEIR.SETTLE", lost[HOLD], "cost", "1"), 1)
+        spent([wire], "waits")
 
 
 def test_a_killed_host_leaks_nothing(store, hosts):

@@ -137,6 +137,29 @@ static void test_debts(void **state)
     assert_null(lender_next(lender, T0_US)); /* nothing is owed, and there is enough */
 }
 
+/* Whoever owes something asks, and nobody may ask after that. */
+static void test_debt_while_flying(void **state)
+{
+    (void)state;
+    enum { OWED = 99 };
+    struct slice_ask ask = ask_for(CELL, 1);
+    struct lent lent = lent_at(T0_US, 40, 500);
+    ask.owed = OWED;
+    assert_true(lender_ask(lender, &ask));
+    struct lend_call *call = lender_next(lender, T0_US);
+    assert_int_equal(call->debt, 0);
+    debt_add(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 7);
+    assert_true(lender_ask(lender, &ask));
+    assert_null(lender_next(lender, T0_US)); /* one at a time */
+    lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US);
+    call = lender_next(lender, T0_US);
+    assert_non_null(call);
+    assert_int_equal(call->debt, 7);
+    lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US);
+    assert_null(lender_next(lender, T0_US));
+    assert_int_equal(lender_counts(lender).paid, 7);
+}
+
 /* While the store is away nobody else could have what lies idle. */
 static void test_idle_while_away(void **state)
 {
@@ -391,6 +414,7 @@ int main(void)
         TEST(test_slice_comes),
         TEST(test_one_ask_at_a_time),
         TEST(test_debts),
+        TEST(test_debt_while_flying),
         TEST(test_idle_while_away),
         TEST(test_enough_meanwhile),
         TEST(test_small_slices),

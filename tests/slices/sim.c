@@ -2,7 +2,7 @@
  * clocks that differ and step: random schedules on a virtual clock. The lender and the cells are the real ones; the store
  * is a few lines here. After each step:
  *
- *   sum      of one window no more was spent than the largest max that was in force in it
+ *   sum      of one window no more was spent than the largest max that was in force in it, but for what was given back
  *   ledger   what the store has counted = spent + held in cells + waiting to be given back + on its way + lost
  *   dry      a refusal without asking: max - spent ≤ held + waiting + on its way + lost + what was given back since the
  * store said so + what it had then, which is less than the cost (by up to an eighth more, from a cost of 17 on) window
@@ -20,85 +20,8 @@
 
 #include <cmocka.h>
 
-#include "../limit/random.h"
 #include "slices/debt.h"
-#include "slices/lender.h"
-#include "slices/slice.h"
-
-enum { SCHEDULES = 2000, STEPS = 250, HOSTS = 4, SUBJECTS = 3, WINDOWS = 600, FLIGHT = 512, UNSPENT = 32 };
-#define START_US INT64_C(1700000000000000)
-#define TTL_MS 400
-#define DRY_US (TTL_MS * US_PER_MS / 4)
-
-/* What is known of one window of one subject. */
-struct win {
-    int64_t end_us;
-    uint32_t max; /* largest */
-    int64_t spent, lost, on_its_way, returned;
-    int64_t waiting[HOSTS]; /* taken out of the cell, not sent yet */
-};
-
-struct subject {
-    enum limit_algorithm algorithm;
-    int64_t per_us;
-    uint32_t max, slice;
-    struct win wins[WINDOWS];
-    unsigned win_count;
-    int64_t count; /* the store's, of the last window */
-};
-
-/* What a host's cell of a subject should hold, and what the store last said. */
-struct shadow {
-    struct win *win;
-    uint32_t tokens;
-    int64_t end_us;  /* by the host's clock */
-    uint32_t asleep; /* are there, and over by this host's clock: a clock that is set back wakes them */
-    struct win *dry_win;
-    uint32_t dry_max, dry_room;
-    int64_t dry_returned;         /* to the window, until the store said that it is dry */
-    uint32_t slice_max, need_max; /* that anybody asked for */
-};
-
-struct host {
-    struct cells *cells;
-    struct lender *lender;
-    int64_t offset_us; /* its clock less the true one */
-    int64_t guess_us;  /* what it takes the store's clock less its own for */
-    int64_t cut_us;    /* until then it does not reach the store */
-    struct shadow of[SUBJECTS];
-};
-
-struct flight {
-    struct lend_call *call; /* NULL: its lender has died, or was told */
-    struct lend_call copy;
-    unsigned host, subject;
-    int64_t arrives_us, told_us;   /* arrives: 0 never */
-    bool on, arrived, told, heard; /* heard: its tokens are accounted for */
-    enum lend_result result;
-    struct lent lent;
-    int64_t returned; /* to the window, until it arrived */
-};
-
-struct unspent {
-    unsigned host, subject;
-    int64_t end_us;
-    uint32_t cost;
-    struct win *win;
-};
-
-struct world {
-    uint64_t seed;
-    struct random rnd;
-    int64_t now_us; /* true, and the store's */
-    bool losses, steps, unspends;
-    unsigned hosts;
-    struct subject subjects[SUBJECTS];
-    struct host host[HOSTS];
-    struct flight flights[FLIGHT], *flights_end; /* those behind the end are not on */
-    struct unspent unspent[UNSPENT];
-    unsigned unspent_count;
-    unsigned long dry, taken;
-};
+#include "world.h"
 
 #define CHECK(w, what)                                                                              \
     do {                                                                                            \
@@ -170,12 +93,37 @@ static struct win *store_window(struct world *w, struct subject *s, const struct
     return current_win(s);
 }
 
+/* It is settled with less, or given back: once, whether or not the store has learnt of it. */
+static void end_hold(struct world *w, struct hold *h, uint32_t to)
+{
+    uint32_t back = h->cost - to;
+    h->win->spent -= back;
+    h->win->returned += back;
+    if (h->win == current_win(h->subject))
+        h->subject->count -= back;
+    *h = w->holds[--w->hold_count];
+}
+
+/* Whoever finds too little gives back what is over. */
+static void fold(struct world *w, const struct subject *s)
+{
+    for (unsigned n = w->hold_count; n-- > 0;) {
+        struct hold *h = &w->holds[n];
+        if (h->subject == s && h->entered_us && h->entered_us <= w->now_us && h->ends_us <= w->now_us) {
+            w->ended++;
+            end_hold(w, h, 0);
+        }
+    }
+}
+
 static struct lent store_lend(struct world *w, struct subject *s, const struct lend_call *call)
 {
     const struct slice_ask *ask = &call->ask;
     struct win *win = store_window(w, s, ask);
     if (!win)
         return (struct lent){ .stale = true, .server_us = w->now_us };
+    if (call->lacks > (int64_t)ask->limit.max - s->count || s->count >= (int64_t)ask->limit.max)
+        fold(w, s);
     int64_t room = ask->limit.max - s->count, part = room > 0 ? room / (2 * w->hosts) : 0;
     struct lent lent = { .end_us = win->end_us, .server_us = w->now_us };
     int64_t need = ask->need < room ? ask->need : room;
@@ -408,6 +356,17 @@ static void check_dry(struct world *w, unsigned h, unsigned i, uint32_t cost)
     CHECK(w, o->dry_max - s->count <= o->dry_room + o->dry_win->returned - o->dry_returned);
 }
 
+/* What was just spent is a hold. The message that says so may be lost, or come when it is over or settled. */
+static void reserve(struct world *w, struct subject *s, struct win *win, uint32_t cost)
+{
+    if (w->hold_count == HOLDS)
+        return;
+    struct hold h = { s, win, cost, w->now_us + pick_delay(w), w->now_us + pick(w, 0, 2 * US_PER_S) };
+    if (w->losses && one_in(w, 6))
+        h.entered_us = 0;
+    w->holds[w->hold_count++] = h;
+}
+
 static bool spend(struct world *w, unsigned h, unsigned i, uint32_t cost)
 {
     struct subject *s = &w->subjects[i];
@@ -422,6 +381,8 @@ static bool spend(struct world *w, unsigned h, unsigned i, uint32_t cost)
         w->taken++;
         if (w->unspends && w->unspent_count < UNSPENT && one_in(w, 8))
             w->unspent[w->unspent_count++] = (struct unspent){ h, i, spent.end_us, cost, o->win };
+        else if (w->reserves && one_in(w, 2))
+            reserve(w, s, o->win, cost);
     }
     if (spent.outcome == SLICE_DRY)
         check_dry(w, h, i, cost);
@@ -606,6 +567,7 @@ static void begin(struct world *w, uint64_t seed)
     w->losses = !one_in(w, 4);
     w->steps = one_in(w, 3);
     w->unspends = one_in(w, 2);
+    w->reserves = one_in(w, 2);
     w->hosts = (unsigned)pick(w, 1, HOSTS);
     for (unsigned i = 0; i < SUBJECTS; i++) {
         struct subject *s = &w->subjects[i];
@@ -637,6 +599,10 @@ static void step(struct world *w)
         spend(w, h, i, one_in(w, 10) ? (uint32_t)random_scaled(&w->rnd, s->max) : 1);
     if (one_in(w, 2))
         unspend(w);
+    if (w->hold_count > 0 && one_in(w, 3)) {
+        struct hold *hold = &w->holds[pick(w, 0, w->hold_count - 1)];
+        end_hold(w, hold, (uint32_t)pick(w, 0, hold->cost));
+    }
     if (one_in(w, 3))
         sweep_host(w, h, one_in(w, 20));
     if (w->losses && one_in(w, 15))
@@ -659,17 +625,18 @@ static void test_schedules(void **unused)
     static struct world w;
     const char *rounds = getenv("TEST_ROUNDS");
     uint64_t first = random_seed(), count = rounds ? strtoull(rounds, NULL, 0) : SCHEDULES;
-    unsigned long taken = 0, dry = 0;
+    unsigned long taken = 0, dry = 0, ended = 0;
     for (uint64_t seed = first; seed < first + count; seed++) {
         begin(&w, seed);
         for (int n = 0; n < STEPS; n++)
             step(&w);
         taken += w.taken;
         dry += w.dry;
+        ended += w.ended;
         end(&w);
     }
-    print_message("# %lu spent, %lu refused without asking\n", taken, dry);
-    assert_true(taken > count && dry > count);
+    print_message("# %lu spent, %lu refused without asking, %lu holds ended by themselves\n", taken, dry, ended);
+    assert_true(taken > count && dry > count && ended > count);
 }
 
 /* ---- the last tokens ---- */
@@ -707,7 +674,7 @@ static void test_last_tokens(void **unused)
     static struct world w;
     for (uint64_t seed = random_seed(); seed < random_seed() + 100; seed++) {
         begin(&w, seed);
-        w.losses = w.unspends = w.steps = false;
+        w.losses = w.unspends = w.steps = w.reserves = false;
         find_all(&w);
         end(&w);
     }
@@ -748,7 +715,7 @@ static void test_large_beside_small(void **unused)
     static struct world w;
     for (uint64_t seed = random_seed(); seed < random_seed() + 100; seed++) {
         begin(&w, seed);
-        w.losses = w.unspends = w.steps = false;
+        w.losses = w.unspends = w.steps = w.reserves = false;
         pass_beside_others(&w);
         end(&w);
     }

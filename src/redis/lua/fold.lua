@@ -12,7 +12,7 @@ if folded then
       local member, drop = over[i], 0
       --@ read_hold.lua
       if kind < 8 then
-        local state = amend(algorithm, states[field] or call('HGET', key, field), amount, 0, origin, max, per, 0)
+        local state = amend(algorithm, states[field] or call('HGET', key, field), amount, 0, origin, max, per, off)
         states[field] = state or states[field]
       end
       if algorithm == 0 then
@@ -20,9 +20,12 @@ if folded then
       elseif algorithm == 2 then
         drop = origin + 2 * per
       elseif algorithm ~= 4 then
-        drop = origin
+        drop = origin + off
       end
-      if drop > now + 86400000000 then drop = now + 86400000000 end
+      -- A hold of a slice that is not there was never entered, as settle.lua takes it: it has to stay for as long as its receipt
+      -- is good, which is two days at most.
+      local most = now + (off > 0 and 2 or 1) * 86400000000
+      if drop > most then drop = most end
       if drop > now then call('ZADD', holds, -drop, member) else call('ZREM', holds, member) end
     end
     local all = #over < 500

@@ -9,6 +9,7 @@ do
     spot = spot + 8
     for _ = 1, cells do
       local algorithm, max, debt, cost, per, ttl, amount, kind, nth, member
+      local off = 0
       algorithm, max, debt, cost, per, spot = unpack('<ddddd', packed, spot)
       algorithm = algorithm % 8 -- whether it has overdraft does not matter here
       ttl, amount, kind, nth, own = unpack('<dddd', packed, own)

@@ -11,7 +11,7 @@ local key, field = KEYS[1], ARGV[2]
 local now, algorithm, max, debt, a, b, c, need, lacks, slice, hosts = unpack('<ddddddddddd', packed)
 --@ clock.lua
 
--- If there is too little, holds that are over may have some: those of a rule that was not leased until now.
+-- If there is too little, holds that are over may have some.
 local finish, length, count, moved, begun, why, folded
 repeat
   local value = pcall('HGET', key, field)

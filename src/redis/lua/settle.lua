@@ -1,7 +1,8 @@
--- Lets charges become other amounts, or lets holds go on.
+-- Lets charges become other amounts, lets holds go on, or enters holds that were charged to slices.
 --
 --   KEYS      one for each rule that was charged
---   ARGV[1]   doubles: now or 0, when it was charged, number of the hold, 1 to renew; for each rule: cells; for each of its cells:
+--   ARGV[1]   doubles: now or 0, when it was charged, when its holds end unless they are renewed, number of the hold, what to do
+--             (0: settle, 1: renew, 2: enter); for each rule: cells; for each of its cells:
 --             algorithm, kind (0: a charge, 1: a hold that is released when it is over, 2: one that is kept), nth, what it was,
 --             what it is to be, origin (of a window its end, of a sliding one its start, as the charge left it), max, per (of a
 --             window its length), by how much the end of a window may be off, as that of a slice may: windows that follow each
@@ -10,10 +11,16 @@
 --   ARGV[3…]  the field of each cell
 --
 -- A hold is settled if it is there, so only once. A charge leaves a mark where it changed something, unless it was the last to
--- know of that charge. Answers how many cells have changed, an integer: no charge of a subject that was forgotten since.
+-- know of that charge.
+--
+-- A hold whose end may be off is one of a slice. It was charged when the slice was lent, and its host enters it afterwards:
+-- that message may be lost, and others may come before it. So whoever comes first enters it, and its settlement leaves a mark,
+-- which says that it is not to be entered any more. All of that ends with its window, and a day after the end of the hold.
+--
+-- Answers how many cells have changed, an integer: no charge of a subject that was forgotten since.
 --@ names.lua
-local now, taken, id, renews, at = unpack('<dddd', packed)
-local mark = ARGV[2]
+local now, taken, ends, id, what, at = unpack('<ddddd', packed)
+local mark, DAY = ARGV[2], 86400000000
 --@ clock.lua
 --@ amend.lua
 
@@ -23,28 +30,48 @@ local function time_of(holds, member)
   return type(time) == 'string' and tonumber(time)
 end
 
-local function renew(key, algorithm, per, holds, member, ttl)
-  local time = time_of(holds, member)
+local function stay(key, need)
+  local spare = 0
+  --@ keep.lua
+end
+
+local function renew(key, algorithm, per, holds, member, time, ttl)
   if not time or time <= now then return 0 end
   call('ZADD', holds, now + ttl, member)
-  for _, key in ipairs(algorithm == 4 and { key, holds } or { holds }) do
-    local need, spare = ttl + (algorithm == 0 and math.min(per, 86400000000) or 0), 0
-    --@ keep.lua
-  end
+  local need = ttl + (algorithm == 0 and math.min(per, DAY) or 0)
+  if algorithm == 4 then stay(key, need) end
+  stay(holds, need)
   return 1
 end
 
--- Returns whether this receipt has not changed this charge before, and remembers that for as long as it could.
-local function is_first(holds, nth, need)
-  local key, spare, name = holds, 0, 'm' .. mark .. pack('<H', nth)
-  if mark == '' then return true end
-  if time_of(holds, name) then return false end
+-- Returns whether this receipt has not changed this charge before.
+local function is_first(holds, nth)
+  return mark == '' or not time_of(holds, 'm' .. mark .. pack('<H', nth))
+end
+
+-- Remembers that it has, for as long as it could.
+local function leave_mark(holds, nth, need)
+  if mark == '' then return end
   if need < 1000000 then need = 1000000 end
-  if need > 86400000000 then need = 86400000000 end
   call('ZREMRANGEBYSCORE', holds, -now, -1)
-  call('ZADD', holds, -(now + need), name)
-  --@ keep.lua
-  return true
+  call('ZADD', holds, -(now + need), 'm' .. mark .. pack('<H', nth))
+  stay(holds, need)
+end
+
+-- Returns the time of a hold of a slice, as time_of does. Nothing: it was settled, or it is too late. Whoever settles it leaves a
+-- mark; the others enter it if it is not there. It lasts from now on, since the clock that `taken` was told by may have stepped.
+local function time_in_slice(holds, member, nth, lasts)
+  local good = math.min(ends, taken + DAY) + DAY - now -- no hold is reserved for longer than a day
+  if lasts <= 0 or good <= 0 or not is_first(holds, nth) then return end
+  local time = time_of(holds, member)
+  if what == 0 then
+    leave_mark(holds, nth, math.min(lasts, good))
+  elseif not time and (what == 2 or ends > now) then
+    time = now + ends - taken
+    call('ZADD', holds, time, member)
+    stay(holds, lasts)
+  end
+  return time or what == 0 and ends
 end
 
 local cell, given = 2, 0
@@ -66,30 +93,35 @@ for rule = 1, #KEYS do
     local field, from, rate, length = ARGV[cell], amount, max, per
     if kind > 0 then
       --@ name_hold.lua
-      local time = renews == 0 and time_of(holds, member)
-      if renews == 1 then
-        given = given + renew(key, algorithm, per, holds, member, ttl)
-      elseif time then
+      local time
+      if off == 0 then
+        time = time_of(holds, member)
+      elseif not freed then
+        time = time_in_slice(holds, member, nth, origin + off - now)
+      end
+      if what == 1 then
+        given = given + renew(key, algorithm, length, holds, member, time, ttl)
+      elseif what == 0 and time then
         call('ZREM', holds, member)
         if time < 0 and kind == 1 then from = 0 end
         state, need = amend(algorithm, stored[i], from, to, origin, rate, length, off)
         given = given + 1
       end
-    elseif renews == 0 and from ~= to and not freed then
+    elseif what == 0 and from ~= to and not freed then
       -- A bucket has no window: its charge is over when it has come back, and not sooner than after its period.
       local lasts = off
       if algorithm == 0 then lasts = length * math.max(1, from / rate) elseif algorithm == 2 then lasts = 2 * length end
       lasts = lasts - (now - origin)
       if lasts > 0 then state, need = amend(algorithm, stored[i], from, to, origin, rate, length, off) end
-      if state and not is_first(holds, nth, lasts) then state = nil end
-      if state then given = given + 1 end
+      if state and not is_first(holds, nth) then state = nil end
+      if state then
+        leave_mark(holds, nth, math.min(lasts, DAY))
+        given = given + 1
+      end
     end
     if state then
       call('HSET', key, field, state)
-      if to > from then
-        local spare = 0
-        --@ keep.lua
-      end
+      if to > from then stay(key, need) end
     end
   end
 end
