@@ -210,6 +210,7 @@ int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t 
     s.receipt = receipt;
     s.amounts = (struct amounts){ cost, costs, cost_count };
     s.renews = false;
+    s.renew_ms = 0;
     s.now_us = now_us;
     int r = amounts_valid(&s.amounts) ? check_receipt(&s) : WEIR_E_INVALID;
     if (r <= 0)
