@@ -514,6 +514,36 @@ static void a_hold_takes_a_part_only(void **state)
     weir_close(weir);
 }
 
+/* The rest of a hold is not owed: a part of `max` is all that it may take. */
+static void a_hold_takes_a_part_only_with_overdraft(void **state)
+{
+    static const char *const limits[] = { "{ name: l, max: 100, per: 1h, overdraft: true }",
+                                          "{ name: l, algorithm: fixed_window, max: 100, per: 1h, overdraft: true }",
+                                          "{ name: l, algorithm: sliding_window, max: 100, per: 1h, overdraft: true }",
+                                          "{ name: l, calendar: day, max: 100, overdraft: true }" };
+    (void)state;
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        char rules[300];
+        snprintf(rules, sizeof rules, "rules: [ { id: r, by: key, hold_max: 50%%, limits: [ %s ] } ]", limits[i]);
+        struct weir *weir = open_rules(rules);
+        struct weir_receipt receipt;
+        struct weir_verdict v;
+        struct weir_request reserve = cost_of("e", "k", 51);
+        reserve.ttl_ms = 1000;
+        for (int used = 0; used < 2; used++) { /* a cell that is not there, and one that is */
+            assert_false(ask(weir, reserve, NOW, &receipt, &v));
+            assert_int_equal(v.retry_after_ms, WEIR_NEVER);
+            assert_int_equal(v.debt, 0);
+            assert_int_equal(v.remaining, used ? 99 : 100);
+            if (!used)
+                assert_true(check_at(weir, one("e", "k"), NOW).allowed);
+        }
+        reserve.cost = 50;
+        assert_true(ask(weir, reserve, NOW, &receipt, &v));
+        weir_close(weir);
+    }
+}
+
 static void gauges_want_a_time(void **state)
 {
     (void)state;
@@ -541,6 +571,7 @@ int main(void)
         cmocka_unit_test(threads),
         cmocka_unit_test(as_the_model_says),
         cmocka_unit_test(a_hold_takes_a_part_only),
+        cmocka_unit_test(a_hold_takes_a_part_only_with_overdraft),
         cmocka_unit_test(gauges_want_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
