@@ -117,13 +117,15 @@ static uint32_t renewed_ms(const struct settling *s, const struct weir_charged *
     return s->renew_ms > 0 ? s->renew_ms : slot_ttl_ms(s, charged);
 }
 
-static bool settle_cell(const struct settling *s, uint32_t i)
+/* alone: only a hold that is still known by its number. */
+static bool settle_cell(const struct settling *s, uint32_t i, bool alone)
 {
     const struct weir_charged *charged = &s->receipt->charged[i];
     const struct bound_limit *limit = s->limits[i];
-    if (!limit)
-        return false;
     struct cells_charged in = in_cell(s, charged);
+    if (!limit || (alone && in.id == 0))
+        return false;
+    in.alone = alone;
     struct window window = { 0 };
     bool slot = limit->limit.algorithm == LIMIT_CONCURRENT;
     uint64_t to = slot ? 0 : true_amount(&s->amounts, charged);
@@ -228,25 +230,24 @@ static bool find_limits(struct settling *s)
     return usable || (s->store && weir_store_up(s->weir));
 }
 
-static bool use_number(const struct settling *s)
+static enum ring_number use_number(const struct settling *s)
 {
     struct cells *cells = s->bound->cells;
-    return !s->is_own || ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
+    if (!s->is_own)
+        return RING_OPEN;
+    return ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
 }
 
 /* A number that the table does not remember, since too many came after it, cannot be told from one that was used. The hold
- * itself says whether its slot is still taken: so no slot is lost behind a busy subject. */
-static int free_slots(const struct settling *s)
+ * itself says whether it was settled: so no slot is lost behind a busy subject, and no true amount. If the number is known
+ * to be used, then somebody else may be settling the hold just now. Slots are free after both. */
+static int settle_without_number(const struct settling *s, enum ring_number number)
 {
-    int freed = 0;
-    for (uint32_t i = 0; i < s->receipt->count; i++) {
-        const struct weir_charged *charged = &s->receipt->charged[i];
-        struct cells_charged in = in_cell(s, charged);
-        in.alone = true;
-        freed += s->limits[i] && is_slot(charged) &&
-                 cells_settle(s->bound->cells, &s->limits[i]->limit, NULL, &in, 0, s->now_us);
-    }
-    return freed;
+    int settled = 0;
+    for (uint32_t i = 0; i < s->receipt->count; i++)
+        if (number == RING_FORGOTTEN || is_slot(&s->receipt->charged[i]))
+            settled += settle_cell(s, i, true);
+    return settled;
 }
 
 /* The store is told even if the number was used: it may have been unavailable then, and settles nothing twice. */
@@ -255,11 +256,13 @@ static int settle_all(struct settling *s)
     int settled = 0;
     if (!find_limits(s))
         return 0;
-    bool first = use_number(s);
-    for (uint32_t i = 0; first && i < s->receipt->count; i++)
-        settled += settle_cell(s, i);
-    int freed = first ? 0 : free_slots(s), told = s->store ? settle_store(s) : 0;
-    return first ? settled + told : freed;
+    enum ring_number number = use_number(s);
+    for (uint32_t i = 0; number == RING_OPEN && i < s->receipt->count; i++)
+        settled += settle_cell(s, i, false);
+    if (number != RING_OPEN)
+        settled = settle_without_number(s, number);
+    int told = s->store ? settle_store(s) : 0;
+    return number == RING_OPEN ? settled + told : settled;
 }
 
 /* Receipts are good for a day, by the clock of whoever made them. Other hosts know only the store's. */
@@ -353,16 +356,20 @@ uint32_t weir_slot_ttl_ms(struct weir *weir, const struct weir_receipt *receipt)
     return shortest;
 }
 
+/* A hold that was settled must not be renewed: it would be taken from those that were joined, which are others' by now. */
 static int renew_all(struct settling *s)
 {
+    struct cells *cells = s->bound->cells;
+    bool alone = ring_look_number(cells, receipt_ring(s->receipt, cells), s->receipt->number) != RING_OPEN;
     find_limits(s);
     int renewed = s->receipt->hold != 0 && s->store ? settle_store(s) : 0;
     for (uint32_t i = 0; i < s->receipt->count; i++) {
         const struct weir_charged *charged = &s->receipt->charged[i];
         struct cells_charged in = in_cell(s, charged);
         uint32_t ttl_ms = renewed_ms(s, charged);
-        renewed += s->limits[i] && in.id != 0 && ttl_ms > 0 &&
-                   cells_renew(s->bound->cells, &s->limits[i]->limit, &in, ttl_ms, s->now_us);
+        in.alone = alone;
+        renewed +=
+            s->limits[i] && in.id != 0 && ttl_ms > 0 && cells_renew(cells, &s->limits[i]->limit, &in, ttl_ms, s->now_us);
     }
     return renewed;
 }

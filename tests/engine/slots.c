@@ -251,6 +251,48 @@ static void a_busy_subject(void **state)
     weir_close(weir);
 }
 
+/* The true amount of a hold is charged once, also if the table has forgotten its number. */
+static void a_busy_budget(void **state)
+{
+    (void)state;
+    enum { LATER = 17000 };
+    struct weir *weir = open_with((struct weir_options){
+        .rules_text = RULE("{ name: l, algorithm: fixed_window, max: 1000000, per: 1h }"), .cells_keys = 100000 });
+    struct weir_receipt first, r;
+    struct weir_request reserve = cost_of("e", "k", 10);
+    reserve.ttl_ms = 60000;
+    assert_true(ask(weir, reserve, NOW, &first, NULL));
+    for (int i = 0; i < LATER; i++)
+        assert_true(run(weir, "k", NOW, &r));
+    assert_int_equal(weir_renew(weir, &first, 60000, NOW), 1);
+    assert_int_equal(weir_settle(weir, &first, 5000, NULL, 0, NOW), 1);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(weir_settle(weir, &first, 5000u * (unsigned)i, NULL, 0, NOW), 0);
+    assert_int_equal(weir_renew(weir, &first, 60000, NOW), 0);
+    assert_int_equal(check_at(weir, peek_of("e", "k", 1), NOW + 100 * S).remaining, 1000000 - LATER - 5000);
+    weir_close(weir);
+}
+
+/* Holds that were joined have lost their numbers. One that is over must not be renewed as a part of the others'. */
+static void a_settled_hold_is_not_renewed(void **state)
+{
+    (void)state;
+    enum { MANY = 300, OVER = 100 };
+    static struct weir_receipt receipts[MANY];
+    struct weir *weir = open_with((struct weir_options){ .rules_text = RULE("300 concurrent"), .cells_keys = 100000 });
+    for (int i = 0; i < MANY; i++)
+        assert_true(run(weir, "k", NOW + i * MS, &receipts[i]));
+    for (int i = 0; i < OVER; i++)
+        assert_int_equal(weir_release(weir, &receipts[i], NOW + S), 1);
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(weir_renew(weir, &receipts[i], 0, NOW + S), i >= OVER);
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW + S), MANY - OVER);
+    for (int i = OVER; i < MANY; i++)
+        assert_int_equal(weir_release(weir, &receipts[i], NOW + S), 1);
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW + S), 0);
+    weir_close(weir);
+}
+
 /* A receipt has room for 16 limits; slots come first. */
 static void many_limits(void **state)
 {
@@ -565,6 +607,8 @@ int main(void)
         cmocka_unit_test(many_slots),
         cmocka_unit_test(no_room_in_the_table),
         cmocka_unit_test(a_busy_subject),
+        cmocka_unit_test(a_busy_budget),
+        cmocka_unit_test(a_settled_hold_is_not_renewed),
         cmocka_unit_test(many_limits),
         cmocka_unit_test(renewed_by_the_rule),
         cmocka_unit_test(killed_processes),
