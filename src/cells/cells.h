@@ -98,6 +98,7 @@ struct cells_charged {
     uint32_t id;      /* of a hold; 0: it is a charge that stays */
     uint32_t gen;     /* cells_generation */
     bool alone;       /* only if the hold is there by its id, neither joined with others nor over */
+    bool stays;       /* less than the amount is not given back: nobody knows how much has come back by itself */
 };
 /* Tells a key's cell from later ones: one that was dropped or reset has none of its charges. */
 uint32_t cells_generation(const struct cells_taken *taken);

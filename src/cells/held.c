@@ -287,7 +287,8 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
         if (!found && charged->alone)
             return false;
         uint64_t from = found || charged->id == 0 ? charged->amount : 0;
-        bool amended = from != to && limit_amend(limit, window, origin, from, to, now_us, &h.state);
+        uint64_t amount = charged->stays && to < from ? from : to;
+        bool amended = from != amount && limit_amend(limit, window, origin, from, amount, now_us, &h.state);
         if (!found && !amended)
             return false;
         if (put_anyhow(cells, c, charged->key, s, &h, limit, outlook_of(limit, &h, now_us), now_us))

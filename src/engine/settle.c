@@ -62,14 +62,25 @@ static bool is_slot(const struct weir_charged *charged)
     return how.kind == RECEIPT_CELL && how.on_hold && how.algorithm == LIMIT_CONCURRENT;
 }
 
-/* Returns the limit of a charge as the rules in force have it, or NULL. */
+static bool has_rate(const struct bound_limit *limit, const struct weir_charged *charged)
+{
+    return receipt_rate(&limit->limit) == charged->rate;
+}
+
+/* Returns the limit of a charge as the rules in force have it, or NULL. A bucket that fills at another rate by now gives
+ * nothing back. But a hold there has to end, and more than was charged is charged. */
 static const struct bound_limit *limit_of(const struct settling *s, const struct weir_charged *charged)
 {
-    const struct bound_limit *limit;
+    bool any_rate = receipt_how(charged).on_hold || (!s->renews && true_amount(&s->amounts, charged) > charged->cost);
+    const struct bound_limit *limit, *other = NULL;
     size_t slot = 0;
     while ((limit = bound_next_limit(s->bound, charged->limit, &slot)) != NULL)
-        if (receipt_rate(&limit->limit) == charged->rate)
+        if (has_rate(limit, charged))
             return limit;
+        else
+            other = limit;
+    if (other && any_rate)
+        return other;
     return is_slot(charged) ? &lost_slot : NULL;
 }
 
@@ -126,6 +137,7 @@ static bool settle_cell(const struct settling *s, uint32_t i, bool alone)
     if (!limit || (alone && in.id == 0))
         return false;
     in.alone = alone;
+    in.stays = !has_rate(limit, charged);
     struct window window = { 0 };
     bool slot = limit->limit.algorithm == LIMIT_CONCURRENT;
     uint64_t to = slot ? 0 : true_amount(&s->amounts, charged);
