@@ -125,7 +125,7 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
         return REFUSED;
     }
     if (put == PUT_NO_ROOM)
-        put = put_without(cells, c, a.key, s, &h, a.limit, outlook, a.now_us);
+        put = put_without(cells, c, a.key, s, &h, outlook, a.now_us);
     *ret_lost = put == PUT_LOST;
     *ret = (struct cells_taken){ h.state, c, head_of(a.key, state_gen(s)), a.now_us, a.cost, a.key };
     return take.fits ? TAKEN : REFUSED;
@@ -205,7 +205,7 @@ bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const
     if (!read_held(cells, c, key, s, &h))
         return false;
     *ret_done = limit_refund(limit, limit_origin(limit, taken->state, taken->at_us), taken->cost, now_us, &h.state);
-    return !*ret_done || put_anyhow(cells, c, key, s, &h, limit, outlook_of(limit, &h, now_us), now_us);
+    return !*ret_done || put_anyhow(cells, c, key, s, &h, limit, outlook_of(limit, &h, now_us), now_us) != PUT_LOST;
 }
 
 /* ---- the end of a hold ---- */
@@ -291,8 +291,9 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
         bool amended = from != amount && limit_amend(limit, window, origin, from, amount, now_us, &h.state);
         if (!found && !amended)
             return false;
-        if (put_anyhow(cells, c, charged->key, s, &h, limit, outlook_of(limit, &h, now_us), now_us))
-            return true;
+        enum put put = put_anyhow(cells, c, charged->key, s, &h, limit, outlook_of(limit, &h, now_us), now_us);
+        if (put != PUT_LOST)
+            return put == PUT;
     }
 }
 

@@ -366,6 +366,29 @@ static void no_room_in_the_table(void **state)
     weir_close(weir);
 }
 
+/* To free one of several slots takes a block for the others. Without one it stays until its time to live is over, or until
+ * it is released again: the others must not be forgotten. */
+static void no_room_for_the_other_slots(void **state)
+{
+    (void)state;
+    struct weir *weir = open_with((struct weir_options){ .rules_text = RULE("3 concurrent"), .cells_keys = 100 });
+    struct weir_receipt mine[3], others[3], r;
+    char key[] = "a";
+    for (int i = 0; i < 3; i++)
+        assert_true(run(weir, "k", NOW, &mine[i]));
+    for (int i = 0; i < 3; i++, key[0]++)
+        assert_true(run(weir, key, NOW, &others[i]));
+    assert_int_equal(weir_release(weir, &mine[0], NOW), 0);
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW), 6);
+    assert_int_equal(weir_release(weir, &others[0], NOW), 1);
+    assert_false(run(weir, "k", NOW, &r));
+    assert_int_equal(weir_release(weir, &mine[0], NOW), 1);
+    assert_true(run(weir, "k", NOW, &r));
+    assert_false(run(weir, "k", NOW, &r));
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW), 5);
+    weir_close(weir);
+}
+
 /* ---- processes that die ---- */
 
 static void killed_processes(void **state)
@@ -606,6 +629,7 @@ int main(void)
         cmocka_unit_test(rules_change),
         cmocka_unit_test(many_slots),
         cmocka_unit_test(no_room_in_the_table),
+        cmocka_unit_test(no_room_for_the_other_slots),
         cmocka_unit_test(a_busy_subject),
         cmocka_unit_test(a_busy_budget),
         cmocka_unit_test(a_settled_hold_is_not_renewed),
