@@ -7,7 +7,6 @@ struct held {
     ngx_queue_t link;
     struct zone *zone;
     ngx_event_t timer;
-    ngx_msec_t period;
     struct weir_receipt receipt;
 };
 
@@ -31,12 +30,20 @@ static void request_is_over(void *data)
     release(held);
 }
 
+/* The rules may change while the request runs, and with them how soon it has to renew its slot. */
+static void renew_later(struct held *held)
+{
+    uint32_t ttl_ms = weir_slot_ttl_ms(held->zone->weir, &held->receipt);
+    if (ttl_ms > 0)
+        ngx_add_timer(&held->timer, ngx_max(ttl_ms / 2, 1));
+}
+
 /* A request that outlives the time to live keeps its slot: the time to live is for a worker that dies. */
 static void renew(ngx_event_t *timer)
 {
     struct held *held = timer->data;
     if (weir_renew(held->zone->weir, &held->receipt, 0, weir_now_us()) > 0)
-        ngx_add_timer(timer, held->period);
+        renew_later(held);
 }
 
 ngx_int_t hold_for_request(ngx_http_request_t *r, struct zone *zone, const struct weir_receipt *receipt)
@@ -54,10 +61,7 @@ ngx_int_t hold_for_request(ngx_http_request_t *r, struct zone *zone, const struc
     held->timer.data = held;
     held->timer.log = ngx_cycle->log;
     held->timer.cancelable = 1; /* a worker that shuts down waits for the request, not for this */
-    uint32_t ttl_ms = weir_slot_ttl_ms(zone->weir, receipt);
-    held->period = ngx_max(ttl_ms / 2, 1);
-    if (ttl_ms > 0)
-        ngx_add_timer(&held->timer, held->period);
+    renew_later(held);
     return NGX_OK;
 }
 

@@ -385,7 +385,7 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
     state->zones |= UINT64_C(1) << zone->bit;
     ngx_int_t made = make_request(r, directive, headers, &request, &verdict);
     request.cost = 1;
-    request.peek = directive->by_status;
+    request.peek = request.attempt = directive->by_status;
     if (made == NGX_OK)
         made = copy_costs(r, zone, directive, &request, &verdict);
     if (made == NGX_ERROR)

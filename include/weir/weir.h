@@ -226,6 +226,7 @@ struct weir_request {
     bool keep;                    /* a hold that ends by itself is kept as a charge; else it is released */
     bool peek;                    /* decide as if `cost` were charged, but charge nothing */
     bool brief;                   /* the caller does not need remaining, reset_ms and window_ms of an allowed verdict */
+    bool attempt;                 /* a peek whose charge follows, see weir_charge: its refusal counts for penalties */
     void *context;                /* for the callbacks; weir does not use it */
     struct weir_receipt *receipt; /* out, may be NULL: what was charged, for weir_settle */
     bool if_held;                 /* write *receipt only if something is held, such as a slot; else it has a count of 0 */

@@ -85,11 +85,12 @@ LIMIT_HOT bool replace(struct cell *c, word16 s, struct limit_state next, struct
     return replace_as(CELL_LIVE, c, s, next, outlook);
 }
 
-/* What a charge does to a state. Under a limit with overdraft one that does not fit passes all the same if 1 does. */
+/* What a charge does to a state. Under a limit with overdraft one that does not fit passes all the same if 1 does, unless
+ * its cost is one that never passes. */
 LIMIT_HOT struct limit_take take_of(const struct cells_ask *a, struct limit_state state)
 {
     struct limit_take take = limit_take(a->limit, a->window, state, a->now_us, a->cost);
-    if (__builtin_expect(!take.fits, 0) && __builtin_expect(a->limit->overdraft && a->cost > 0, 0))
+    if (__builtin_expect(!take.fits, 0) && __builtin_expect(a->limit->overdraft && limit_needs(a->limit, a->cost) == 1, 0))
         take = limit_overdraw(a->limit, a->window, state, a->now_us, a->cost);
     return take;
 }

@@ -30,7 +30,7 @@ static bool commit(struct cell *c, word16 s, struct limit_state next, const stru
 
 static __attribute__((noinline)) void mend_book(struct cell *c, word16 s, const struct cells_ask *a)
 {
-    if (a->cost > a->limit->capacity && !a->limit->overdraft)
+    if (limit_needs(a->limit, a->cost) > a->limit->capacity)
         return;
     uint64_t book = load_8(&c->book);
     struct limit_take take = take_of(a, state_payload(s));

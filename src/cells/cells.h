@@ -103,6 +103,7 @@ struct cells_charged {
     /* It is settled if the cell knows the hold by its id. So the caller need not remember whether it was settled before.
      * Holds that are joinable need a caller who does: the others with which one was joined cannot tell. */
     bool alone;
+    bool stays; /* less than the amount is not given back: nobody knows how much has come back by itself */
 };
 /* Tells a key's cell from later ones: one that was dropped or reset has none of its charges. */
 uint32_t cells_generation(const struct cells_taken *taken);

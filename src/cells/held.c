@@ -144,7 +144,7 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
         return REFUSED;
     }
     if (put == PUT_NO_ROOM)
-        put = put_without(cells, c, a.key, s, &h, a.limit, &outlook, a.now_us);
+        put = put_without(cells, c, a.key, s, &h, &outlook, a.now_us);
     *ret_lost = put == PUT_LOST;
     *ret = (struct cells_taken){ h.state, c, head_of(a.key, state_gen(s)), a.now_us, a.cost, a.key };
     return fits ? TAKEN : REFUSED;
@@ -225,7 +225,7 @@ bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const
         return false;
     *ret_done = limit_refund(limit, limit_origin(limit, taken->state, taken->at_us), taken->cost, now_us, &h.state);
     struct limit_outlook outlook = limit_outlook(limit, h.state, now_us);
-    return !*ret_done || put_anyhow(cells, c, key, s, &h, limit, &outlook, now_us);
+    return !*ret_done || put_anyhow(cells, c, key, s, &h, limit, &outlook, now_us) != PUT_LOST;
 }
 
 /* ---- the end of a hold ---- */
@@ -305,12 +305,14 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
         if (!found && charged->alone)
             return false;
         uint64_t from = (found && !hold.over) || charged->id == 0 ? charged->amount : 0;
-        bool amended = from != to && limit_amend(limit, window, hold.origin, from, to, now_us, &h.state);
+        uint64_t amount = charged->stays && to < from ? from : to;
+        bool amended = from != amount && limit_amend(limit, window, hold.origin, from, amount, now_us, &h.state);
         if (!found && !amended)
             return false;
         struct limit_outlook outlook = limit_outlook(limit, h.state, now_us);
-        if (put_anyhow(cells, c, charged->key, s, &h, limit, &outlook, now_us))
-            return amended || !hold.over;
+        enum put put = put_anyhow(cells, c, charged->key, s, &h, limit, &outlook, now_us);
+        if (put != PUT_LOST)
+            return put == PUT && (amended || !hold.over);
     }
 }
 

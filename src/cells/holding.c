@@ -33,20 +33,17 @@ enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, s
     return put ? PUT : PUT_LOST;
 }
 
-enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
+enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
                      const struct limit_outlook *outlook, int64_t now_us)
 {
     h->count = 0;
-    if (limit && limit->algorithm == LIMIT_CONCURRENT)
-        h->state = (struct limit_state){ 0 };
     return put_held(cells, c, key, s, h, outlook, now_us);
 }
 
-bool put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
-                const struct limit_outlook *outlook, int64_t now_us)
+enum put put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
+                    const struct limit_outlook *outlook, int64_t now_us)
 {
     enum put put = put_held(cells, c, key, s, h, outlook, now_us);
-    if (put == PUT_NO_ROOM)
-        put = put_without(cells, c, key, s, h, limit, outlook, now_us);
-    return put == PUT;
+    bool slots = limit && limit->algorithm == LIMIT_CONCURRENT;
+    return put == PUT_NO_ROOM && !slots ? put_without(cells, c, key, s, h, outlook, now_us) : put;
 }

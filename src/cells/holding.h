@@ -23,11 +23,11 @@ enum put { PUT, PUT_LOST, PUT_NO_ROOM };
 enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
                   const struct limit_outlook *outlook, int64_t now_us);
 /* The same without its holds, where there is no block for them: they become charges that stay, which refuses too much
- * rather than too little. Slots, which would stay for ever, are free instead. */
-enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
+ * rather than too little. */
+enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
                      const struct limit_outlook *outlook, int64_t now_us);
-/* One or the other. False: it is not as it was read any more. */
-bool put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
-                const struct limit_outlook *outlook, int64_t now_us);
+/* One or the other. PUT_NO_ROOM: these are slots, which would stay for ever without their holds; nothing has changed. */
+enum put put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
+                    const struct limit_outlook *outlook, int64_t now_us);
 
 #endif

@@ -15,7 +15,7 @@ static bool update_held(struct cells *cells, struct cell *c, uint64_t key, word1
     if (change.forgets && h.count == 0)
         return vacate(c, s);
     h.state = change.next;
-    return put_anyhow(cells, c, key, s, &h, NULL, &change.outlook, now_us);
+    return put_anyhow(cells, c, key, s, &h, NULL, &change.outlook, now_us) == PUT;
 }
 
 /* False: the cell is not the key's any more. */

@@ -292,7 +292,7 @@ static enum decision_state step_report(struct decision *d)
         verdict_repeated(d->verdict, d->repeated);
         return DECISION_DONE;
     }
-    if (__builtin_expect(d->penalties, 0) && !d->allowed && d->charges)
+    if (__builtin_expect(d->penalties, 0) && !d->allowed && (d->charges || request->attempt))
         decision_count_refusals(d);
     if (__builtin_expect(d->remote && !d->allowed, 0))
         report_remote_refusal(d);

@@ -9,7 +9,8 @@
  *
  * If the table has dropped a cell, its content is not guessed. A counter that is made anew has another incarnation, and a
  * block that is made anew has the bit of the number it is made for and no other. So a number that the table does not
- * remember cannot be used: its charge stays, which refuses one too many at worst.
+ * remember cannot be used: its charge stays, which refuses one too many at worst. A hold would not stay, so it is settled
+ * by its own number: see settle.c.
  *
  * These cells are not counts (LIMIT_SHARE_NONE): they take the place of no count. In a full table a number that finds no
  * place cannot be used. */
@@ -53,7 +54,7 @@ struct slot {
     uint64_t tag; /* what its time is while it is this block's */
     uint64_t bit;
     struct limit_outlook outlook;
-    bool used_now;
+    enum ring_number was;
 };
 
 /* The ring is a keyed hash: mixing it is enough. */
@@ -72,11 +73,18 @@ static struct cells_change judge_open(struct limit_state state, void *data)
     return (struct cells_change){ .writes = true, .next = { s->tag, bits }, .outlook = s->outlook };
 }
 
+static enum ring_number number_in(const struct slot *s, struct limit_state state)
+{
+    return state.time != s->tag ? RING_FORGOTTEN : state.data & s->bit ? RING_OPEN : RING_USED;
+}
+
 static struct cells_change judge_use(struct limit_state state, void *data)
 {
     struct slot *s = data;
-    s->used_now = state.time == s->tag && (state.data & s->bit);
-    return (struct cells_change){ .writes = s->used_now, .next = { s->tag, state.data & ~s->bit }, .outlook = s->outlook };
+    s->was = number_in(s, state);
+    return (struct cells_change){ .writes = s->was == RING_OPEN,
+                                  .next = { s->tag, state.data & ~s->bit },
+                                  .outlook = s->outlook };
 }
 
 /* ---- both ---- */
@@ -96,10 +104,17 @@ uint64_t ring_draw_number(struct cells *cells, uint64_t ring, int64_t now_us, in
     return number;
 }
 
-bool ring_use_number(struct cells *cells, uint64_t ring, uint64_t number, int64_t now_us)
+enum ring_number ring_use_number(struct cells *cells, uint64_t ring, uint64_t number, int64_t now_us)
 {
     struct slot slot = slot_of(ring, number);
     slot.outlook = (struct limit_outlook){ .decays_us = now_us, .share = LIMIT_SHARE_NONE };
+    slot.was = RING_FORGOTTEN;
     cells_update(cells, slot.key, now_us, judge_use, &slot);
-    return slot.used_now;
+    return slot.was;
+}
+
+enum ring_number ring_look_number(const struct cells *cells, uint64_t ring, uint64_t number)
+{
+    struct slot slot = slot_of(ring, number);
+    return number_in(&slot, cells_read(cells, slot.key));
 }

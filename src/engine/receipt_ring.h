@@ -13,7 +13,12 @@ enum {
 
 /* Draws a number of the ring with this key. It can be used until until_us. */
 uint64_t ring_draw_number(struct cells *cells, uint64_t ring, int64_t now_us, int64_t until_us);
-/* True the first time for each number that was drawn, as long as the ring remembers it. */
-bool ring_use_number(struct cells *cells, uint64_t ring, uint64_t number, int64_t now_us);
+
+enum ring_number { RING_OPEN, RING_USED, RING_FORGOTTEN };
+/* Returns what the number was until now. RING_OPEN: it is the caller's, the first time for each number that was drawn, as
+ * long as the ring remembers it. */
+enum ring_number ring_use_number(struct cells *cells, uint64_t ring, uint64_t number, int64_t now_us);
+/* The same, and the number stays what it is. */
+enum ring_number ring_look_number(const struct cells *cells, uint64_t ring, uint64_t number);
 
 #endif

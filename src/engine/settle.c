@@ -44,14 +44,25 @@ static bool is_slot(const struct weir_charged *charged)
     return how.kind == RECEIPT_CELL && how.on_hold && how.algorithm == LIMIT_CONCURRENT;
 }
 
-/* Returns the limit of a charge as the rules in force have it, or NULL. */
+static bool has_rate(const struct bound_limit *limit, const struct weir_charged *charged)
+{
+    return receipt_rate(&limit->limit) == charged->rate;
+}
+
+/* Returns the limit of a charge as the rules in force have it, or NULL. A bucket that fills at another rate by now gives
+ * nothing back. But a hold there has to end, and more than was charged is charged. */
 static const struct bound_limit *limit_of(const struct settling *s, const struct weir_charged *charged)
 {
-    const struct bound_limit *limit;
+    bool any_rate = receipt_how(charged).on_hold || (!s->renews && amount_of(&s->amounts, charged) > charged->cost);
+    const struct bound_limit *limit, *other = NULL;
     size_t slot = 0;
     while ((limit = bound_next_limit(s->bound, charged->limit, &slot)) != NULL)
-        if (receipt_rate(&limit->limit) == charged->rate)
+        if (has_rate(limit, charged))
             return limit;
+        else
+            other = limit;
+    if (other && any_rate)
+        return other;
     return is_slot(charged) ? &lost_slot : NULL;
 }
 
@@ -63,8 +74,7 @@ static struct cells_charged in_cell(const struct settling *s, const struct weir_
                                    .amount = charged->cost,
                                    .until_us = s->receipt->until_us,
                                    .id = how.on_hold ? s->receipt->hold : 0,
-                                   .gen = how.gen,
-                                   .alone = s->receipt->number == 0 };
+                                   .gen = how.gen };
 }
 
 /* A window that is over takes nothing, and nothing of it is given back. */
@@ -99,10 +109,11 @@ static bool settle_cell(const struct settling *s, uint32_t i, bool alone)
 {
     const struct weir_charged *charged = &s->receipt->charged[i];
     const struct bound_limit *limit = s->limits[i];
-    if (!limit)
-        return false;
     struct cells_charged in = in_cell(s, charged);
+    if (!limit || (alone && in.id == 0))
+        return false;
     in.alone = alone;
+    in.stays = !has_rate(limit, charged);
     struct window window = { 0 };
     bool slot = limit->limit.algorithm == LIMIT_CONCURRENT;
     uint64_t to = slot ? 0 : amount_of(&s->amounts, charged);
@@ -136,15 +147,20 @@ static bool find_limits(struct settling *s)
     return usable || (s->store && weir_store_up(s->weir));
 }
 
-static bool use_number(const struct settling *s)
+static enum ring_number use_number(const struct settling *s)
 {
     struct cells *cells = s->bound->cells;
-    return !s->is_own || ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
+    if (!s->is_own)
+        return RING_OPEN;
+    if (s->receipt->number == 0)
+        return RING_FORGOTTEN;
+    return ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
 }
 
-/* A receipt without a number has nothing but holds that tell by themselves whether they were settled. So do slots, also
- * where the table does not remember the number, since too many came after it, and cannot tell it from one that was used: no
- * slot is lost behind a busy subject.
+/* Holds tell by themselves whether they were settled. So a receipt of nothing else has no number, and one whose number the
+ * table does not remember, since too many came after it, is settled as far as they tell: no slot is lost behind a busy
+ * subject, and no true amount. If the number is known to be used, then somebody else may be settling the holds just now.
+ * Slots are free after both.
  *
  * The store is told even if the number was used: it may have been unavailable then, and settles nothing twice. */
 static int settle_all(struct settling *s)
@@ -152,12 +168,12 @@ static int settle_all(struct settling *s)
     int settled = 0;
     if (!find_limits(s))
         return 0;
-    bool numbered = s->receipt->number != 0, first = numbered && use_number(s);
+    enum ring_number number = use_number(s);
     for (uint32_t i = 0; i < s->receipt->count; i++)
-        if (first || !numbered || is_slot(&s->receipt->charged[i]))
-            settled += settle_cell(s, i, !first);
+        if (number != RING_USED || is_slot(&s->receipt->charged[i]))
+            settled += settle_cell(s, i, number != RING_OPEN);
     int told = s->store ? settle_store(s) : 0;
-    return first || !numbered ? settled + told : settled;
+    return number == RING_OPEN ? settled + told : settled;
 }
 
 /* Receipts are good for a day, by the clock of whoever made them. Other hosts know only the store's. */
@@ -262,16 +278,21 @@ uint32_t weir_slot_ttl_ms(struct weir *weir, const struct weir_receipt *receipt)
     return shortest;
 }
 
+/* A hold that was settled must not be renewed: it would be taken from those that were joined, which are others' by now. */
 static int renew_all(struct settling *s)
 {
+    struct cells *cells = s->bound->cells;
+    bool alone = s->receipt->number == 0 ||
+                 ring_look_number(cells, receipt_ring(s->receipt, cells), s->receipt->number) != RING_OPEN;
     find_limits(s);
     int renewed = s->receipt->hold != 0 && s->store ? settle_store(s) : 0;
     for (uint32_t i = 0; i < s->receipt->count; i++) {
         const struct weir_charged *charged = &s->receipt->charged[i];
         struct cells_charged in = in_cell(s, charged);
         uint32_t ttl_ms = renewed_ms(s, charged);
-        renewed += s->limits[i] && in.id != 0 && ttl_ms > 0 &&
-                   cells_renew(s->bound->cells, &s->limits[i]->limit, &in, ttl_ms, s->now_us);
+        in.alone = alone;
+        renewed +=
+            s->limits[i] && in.id != 0 && ttl_ms > 0 && cells_renew(cells, &s->limits[i]->limit, &in, ttl_ms, s->now_us);
     }
     return renewed;
 }

@@ -152,10 +152,11 @@ struct limit_state limit_charge(const struct limit *limit, const struct window *
 /* What limit_take does under a limit with `overdraft`: if 1 fits, all of `cost` is charged. cost > 0. */
 struct limit_take limit_overdraw(const struct limit *limit, const struct window *window, struct limit_state state,
                                  int64_t now_us, uint64_t cost);
-/* Returns how much has to fit for a charge of `cost` to pass. */
+/* Returns how much has to fit for a charge of `cost` to pass. A cost above LIMIT_MAX_MAX never passes, not even with
+ * overdraft. */
 static inline uint64_t limit_needs(const struct limit *limit, uint64_t cost)
 {
-    return limit->overdraft && cost > 1 ? 1 : cost;
+    return limit->overdraft && cost > 1 && cost <= LIMIT_MAX_MAX ? 1 : cost;
 }
 /* Returns the largest cost that such a limit can count on top of what it lets be used, so that a charge never ends where
  * states do, and a refund undoes it. At least half of what states count if the capacity is at most LIMIT_OVERDRAFT_MAX. */

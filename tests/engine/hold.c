@@ -237,6 +237,30 @@ static void renewed_it_goes_on(void **state)
 
 /* ---- several limits, units ---- */
 
+/* The rules change while the work runs: it is paid for all the same. */
+static void a_changed_max_forgets_no_true_amount(void **state)
+{
+    (void)state;
+    const char *more = "rules: [" RULE("r", BUCKET("200")) "]";
+    for (int after = 0; after < 2; after++) {
+        struct weir *weir = open_rules("rules: [" RULE("r", BUCKET("100")) "]");
+        struct weir_receipt owing = held(weir, 10, 1000, NOW), less = held(weir, 20, 1000, NOW);
+        set_rules(weir, more);
+        assert_int_equal(left(weir, NOW), 170);
+        int64_t at = NOW + (after ? 1001 * MS : 0);
+        assert_int_equal(settle(weir, &owing, 110, at), 1);
+        assert_int_equal(settle(weir, &owing, 110, at), 0);
+        if (!after)
+            assert_int_equal(weir_renew(weir, &less, 1000, at), 1);
+        /* A bucket gives nothing back at another rate. One that is over has been given back before. */
+        assert_int_equal(settle(weir, &less, 5, at), 1);
+        assert_true(left(weir, at) <= (after ? 200 - 110 - 5 + 4 : 200 - 110 - 20));
+        assert_true(left(weir, NOW + 2 * S) <= 200 - 110 - (after ? 5 : 20) + 7);
+        assert_true(left(weir, NOW + 2 * S) >= 200 - 110 - (after ? 5 : 20));
+        weir_close(weir);
+    }
+}
+
 static void all_or_nothing(void **state)
 {
     (void)state;
@@ -659,6 +683,7 @@ int main(void)
         cmocka_unit_test(settled_late_into_another_window),
         cmocka_unit_test(a_window_that_is_over_takes_nothing),
         cmocka_unit_test(renewed_it_goes_on),
+        cmocka_unit_test(a_changed_max_forgets_no_true_amount),
         cmocka_unit_test(all_or_nothing),
         cmocka_unit_test(units_are_settled_by_name),
         cmocka_unit_test(wrong_arguments),

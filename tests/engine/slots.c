@@ -251,6 +251,48 @@ static void a_busy_subject(void **state)
     weir_close(weir);
 }
 
+/* The true amount of a hold is charged once, also if the table has forgotten its number. */
+static void a_busy_budget(void **state)
+{
+    (void)state;
+    enum { LATER = 17000 };
+    struct weir *weir = open_with((struct weir_options){
+        .rules_text = RULE("{ name: l, algorithm: fixed_window, max: 1000000, per: 1h }"), .cells_keys = 100000 });
+    struct weir_receipt first, r;
+    struct weir_request reserve = cost_of("e", "k", 10);
+    reserve.ttl_ms = 60000;
+    assert_true(ask(weir, reserve, NOW, &first, NULL));
+    for (int i = 0; i < LATER; i++)
+        assert_true(run(weir, "k", NOW, &r));
+    assert_int_equal(weir_renew(weir, &first, 60000, NOW), 1);
+    assert_int_equal(weir_settle(weir, &first, 5000, NULL, 0, NOW), 1);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(weir_settle(weir, &first, 5000u * (unsigned)i, NULL, 0, NOW), 0);
+    assert_int_equal(weir_renew(weir, &first, 60000, NOW), 0);
+    assert_int_equal(check_at(weir, peek_of("e", "k", 1), NOW + 100 * S).remaining, 1000000 - LATER - 5000);
+    weir_close(weir);
+}
+
+/* Holds that were joined have lost their numbers. One that is over must not be renewed as a part of the others'. */
+static void a_settled_hold_is_not_renewed(void **state)
+{
+    (void)state;
+    enum { MANY = 300, OVER = 100 };
+    static struct weir_receipt receipts[MANY];
+    struct weir *weir = open_with((struct weir_options){ .rules_text = RULE("300 concurrent"), .cells_keys = 100000 });
+    for (int i = 0; i < MANY; i++)
+        assert_true(run(weir, "k", NOW + i * MS, &receipts[i]));
+    for (int i = 0; i < OVER; i++)
+        assert_int_equal(weir_release(weir, &receipts[i], NOW + S), 1);
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(weir_renew(weir, &receipts[i], 0, NOW + S), i >= OVER);
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW + S), MANY - OVER);
+    for (int i = OVER; i < MANY; i++)
+        assert_int_equal(weir_release(weir, &receipts[i], NOW + S), 1);
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW + S), 0);
+    weir_close(weir);
+}
+
 /* A receipt has room for 16 limits; slots come first. */
 static void many_limits(void **state)
 {
@@ -321,6 +363,29 @@ static void no_room_in_the_table(void **state)
     for (key[0] = 'k'; key[0] < 'o'; key[0]++)
         assert_true(run(weir, key, NOW + 200 * S, &b));
     assert_int_equal(in_flight(weir, "r", "concurrent", NOW + 200 * S), 4);
+    weir_close(weir);
+}
+
+/* To free one of several slots takes a block for the others. Without one it stays until its time to live is over, or until
+ * it is released again: the others must not be forgotten. */
+static void no_room_for_the_other_slots(void **state)
+{
+    (void)state;
+    struct weir *weir = open_with((struct weir_options){ .rules_text = RULE("3 concurrent"), .cells_keys = 100 });
+    struct weir_receipt mine[3], others[3], r;
+    char key[] = "a";
+    for (int i = 0; i < 3; i++)
+        assert_true(run(weir, "k", NOW, &mine[i]));
+    for (int i = 0; i < 3; i++, key[0]++)
+        assert_true(run(weir, key, NOW, &others[i]));
+    assert_int_equal(weir_release(weir, &mine[0], NOW), 0);
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW), 6);
+    assert_int_equal(weir_release(weir, &others[0], NOW), 1);
+    assert_false(run(weir, "k", NOW, &r));
+    assert_int_equal(weir_release(weir, &mine[0], NOW), 1);
+    assert_true(run(weir, "k", NOW, &r));
+    assert_false(run(weir, "k", NOW, &r));
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW), 5);
     weir_close(weir);
 }
 
@@ -514,6 +579,36 @@ static void a_hold_takes_a_part_only(void **state)
     weir_close(weir);
 }
 
+/* The rest of a hold is not owed: a part of `max` is all that it may take. */
+static void a_hold_takes_a_part_only_with_overdraft(void **state)
+{
+    static const char *const limits[] = { "{ name: l, max: 100, per: 1h, overdraft: true }",
+                                          "{ name: l, algorithm: fixed_window, max: 100, per: 1h, overdraft: true }",
+                                          "{ name: l, algorithm: sliding_window, max: 100, per: 1h, overdraft: true }",
+                                          "{ name: l, calendar: day, max: 100, overdraft: true }" };
+    (void)state;
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        char rules[300];
+        snprintf(rules, sizeof rules, "rules: [ { id: r, by: key, hold_max: 50%%, limits: [ %s ] } ]", limits[i]);
+        struct weir *weir = open_rules(rules);
+        struct weir_receipt receipt;
+        struct weir_verdict v;
+        struct weir_request reserve = cost_of("e", "k", 51);
+        reserve.ttl_ms = 1000;
+        for (int used = 0; used < 2; used++) { /* a cell that is not there, and one that is */
+            assert_false(ask(weir, reserve, NOW, &receipt, &v));
+            assert_int_equal(v.retry_after_ms, WEIR_NEVER);
+            assert_int_equal(v.debt, 0);
+            assert_int_equal(v.remaining, used ? 99 : 100);
+            if (!used)
+                assert_true(check_at(weir, one("e", "k"), NOW).allowed);
+        }
+        reserve.cost = 50;
+        assert_true(ask(weir, reserve, NOW, &receipt, &v));
+        weir_close(weir);
+    }
+}
+
 static void gauges_want_a_time(void **state)
 {
     (void)state;
@@ -534,13 +629,17 @@ int main(void)
         cmocka_unit_test(rules_change),
         cmocka_unit_test(many_slots),
         cmocka_unit_test(no_room_in_the_table),
+        cmocka_unit_test(no_room_for_the_other_slots),
         cmocka_unit_test(a_busy_subject),
+        cmocka_unit_test(a_busy_budget),
+        cmocka_unit_test(a_settled_hold_is_not_renewed),
         cmocka_unit_test(many_limits),
         cmocka_unit_test(renewed_by_the_rule),
         cmocka_unit_test(killed_processes),
         cmocka_unit_test(threads),
         cmocka_unit_test(as_the_model_says),
         cmocka_unit_test(a_hold_takes_a_part_only),
+        cmocka_unit_test(a_hold_takes_a_part_only_with_overdraft),
         cmocka_unit_test(gauges_want_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

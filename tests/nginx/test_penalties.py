@@ -11,15 +11,24 @@ rules:
     limits: [ { name: m, algorithm: fixed_window, max: 1, per: 2s } ]
     penalty: { after: 3, within: 1m, for: 1h }
 """
-HTTP = "weir_zone main 1m rules=@FOLDER@/rules.yaml cells=@FOLDER@/cells;"
+FAILURES = """
+rules:
+  - id: failures
+    match: { path: /guess }
+    by: ip
+    limits: [ { name: m, algorithm: fixed_window, max: 2, per: 1m } ]
+    penalty: { after: 3, within: 1m, for: 1h }
+"""
+HTTP = "weir_zone main 1m rules=@FOLDER@/rules.yaml cells=@FOLDER@/cells; weir_zone failures 1m rules=@FOLDER@/failures.yaml;"
 SERVER = """
 weir main;
 add_header X-Penalty "[$weir_penalty]" always;
 location / { proxy_pass http://@BACKEND@; }
+location = /guess { weir failures status=401,403; proxy_pass http://@BACKEND@; }
 location = /status { weir off; weir_status main; }
 """
 
-g = Gateway(http=HTTP, server=SERVER, rules=RULES, workers=2)
+g = Gateway(http=HTTP, server=SERVER, rules={"rules": RULES, "failures": FAILURES}, workers=2)
 
 
 def test_refused_for_longer():
@@ -40,3 +49,12 @@ def test_refused_for_longer():
     has(metrics, 'weir_penalties_total{zone="main",rule="login"} 1\n', 'weir_penalty_refusals_total{zone="main",rule="login"} 16\n')
     explained = weir("explain", "--rules", g.path("rules.yaml"), "--cells", g.path("cells"), "--path", "/login", "--ip", "127.0.0.1")
     has(explained.stdout.decode(), "penalised for another ", "1 penalty, the next one lasts 2 h", "a penalty for too many refusals; retry in ")
+
+
+def test_who_goes_on_guessing():
+    """A zone with status= only looks before the response. What it refuses counts all the same."""
+    g.backend.answers["/guess"] = (401, {}, b"")
+    answers = [g.ask("/guess") for _ in range(6)]
+    expect([a.status for a in answers], [401, 401, 429, 429, 429, 429])
+    expect([a.headers["X-Penalty"] for a in answers], ["[]", "[]", "[]", "[]", "[1]", "[1]"])
+    expect(int(answers[-1].headers["Retry-After"]) > 3500, True, answers[-1].headers["Retry-After"])

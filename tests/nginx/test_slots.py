@@ -405,3 +405,19 @@ def test_renewed(slow):
     expect((g.ask("/short").status, g.ask("/socket").status), (429, 429))
     for s in (*upstream, download, upgraded):
         s.close()
+
+
+def test_renewed_sooner(slow):
+    """The rules make the time to live shorter while the request runs. The next time but one it would be too late."""
+    download = begin("/short")
+    expect_holds("short", 1)
+    upstream = slow.take()
+    g.write_rules(RULES["rules"].replace("ttl: 10s", "ttl: 3s"))
+    begun, found = time.monotonic(), set()
+    while time.monotonic() - begun < 11:
+        found.add(holds()["short"])
+        time.sleep(0.1)
+    expect(found, {1}, "in flight all the time")
+    for s in (upstream, download):
+        s.close()
+    g.write_rules(RULES["rules"])

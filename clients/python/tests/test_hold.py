@@ -172,6 +172,26 @@ def test_a_cancelled_task_gives_back(weir: Weir, key: str) -> None:
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+def test_a_task_that_is_cancelled_while_it_asks_holds_nothing(weir: Weir, key: str) -> None:
+    async def work() -> None:
+        async with weir.reserve(event="llm", key=key, costs=COSTS, ttl=600):
+            await asyncio.sleep(600)
+
+    async def run() -> None:
+        for number in range(60):
+            task = asyncio.ensure_future(work())
+            for _ in range(number):
+                await asyncio.sleep(0)
+            await asyncio.sleep(number % 20 / 10000)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        while used(weir, key):
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 def test_a_cancelled_stream_settles_with_what_was_sent(weir: Weir, key: str) -> None:
     async def stream(sent: asyncio.Event) -> None:
         tokens = 0

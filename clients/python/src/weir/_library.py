@@ -101,6 +101,7 @@ class CRequest(ctypes.Structure):
         ("keep", c_bool),
         ("peek", c_bool),
         ("brief", c_bool),
+        ("attempt", c_bool),
         ("context", c_void_p),
         ("receipt", POINTER(Receipt)),
         ("if_held", c_bool),

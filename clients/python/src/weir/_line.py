@@ -67,9 +67,12 @@ class Line:
         new_client: Callable[[], Any],
         deadline: float,
         heard: Callable[[Any], Any],
+        undo: Callable[[Any], Optional[Sequence[Word]]],
     ) -> None:
-        """`heard` is told of each answer or failure, and says what to answer, or to raise, for it."""
+        """`heard` is told of each answer or failure, and says what to answer, or to raise, for it; `undo` says what to ask
+        when nobody waits for an answer any more."""
         self.loop, self.new_client, self.deadline, self.heard = loop, new_client, deadline, heard
+        self.undo = undo
         self.client: Any = None
         self.asked: List[Asked] = []
         self.task: Optional[asyncio.Task[None]] = None
@@ -82,11 +85,23 @@ class Line:
             self.start()
         try:
             result = await waiting.came
+        except asyncio.CancelledError:
+            if waiting.came.done() and not waiting.came.cancelled():
+                self.leave(waiting.came.result())  # it came in the same turn of the loop
+            raise
         finally:
             waiting.end()  # what has not been sent yet need not be
         if isinstance(result, Exception):
             raise result
         return result
+
+    def leave(self, result: Any) -> None:
+        """Nobody waits for it any more: what it holds would be in use until its time to live is over."""
+        words = self.undo(result)
+        if words:
+            self.asked.append(Asked(words, Waiting(self.loop, self.deadline)))
+            if self.task is None:
+                self.start()
 
     def start(self) -> None:
         self.task = self.loop.create_task(self.run())
@@ -141,6 +156,8 @@ class Line:
                 task.cancel()
                 self.cut()
             for asked, result in zip(batch, results):
+                if asked.waiting.came.done():
+                    self.leave(result)
                 asked.waiting.settle(result)
 
     def connections(self) -> List[Any]:

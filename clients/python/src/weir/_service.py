@@ -171,7 +171,7 @@ class ServiceWeir(Weir):
         found = self._loops.get(loop)
         if found is None:
             self._forget_closed_loops()
-            line = Line(loop, self._new_async_client, self._deadline, self._heard)
+            line = Line(loop, self._new_async_client, self._deadline, self._heard, _undoing)
             found = self._loops[loop] = line, self._until_the_end(line)
             await found[1].__anext__()
         return found[0]
@@ -380,6 +380,12 @@ def _answered(allowed: bool, status: int, answer: Any) -> Tuple[HeaderPairs, Opt
     if allowed or kind is None:
         return headers, None
     return headers, Refusal(status, [("Content-Type", kind.decode("latin-1")), *headers], body)
+
+
+def _undoing(answer: Any) -> Optional[List[Word]]:
+    """What gives back a charge whose caller has gone, if the answer has a receipt."""
+    text = _text(answer[RECEIPT]) if _is_whole(answer) else None
+    return _settling(text, NOTHING) if text else None
 
 
 def _is_whole(answer: Any) -> bool:
