@@ -1,6 +1,7 @@
 #include "cells/blocks.h"
 
 #include "cells/find.h"
+#include "cells/owner.h"
 
 enum {
     SMALL_BYTES = 256,
@@ -177,26 +178,39 @@ void block_free(struct cells *cells, struct limit_state name, word16 owner)
 
 /* ---- writing ---- */
 
+/* Returns whether they can be joined without loss: slots of two owners are nobody's then. */
+static bool are_alike(const struct hold *a, const struct hold *b)
+{
+    return a->origin == b->origin || !is_owner(a->origin | b->origin);
+}
+
 /* Two neighbours become one, which ends when the later of them does: so nothing ends too early. A bucket's charge counts
  * from the earlier one on: so not too much comes back. */
 static void join(struct held *h, uint32_t i)
 {
     struct hold *a = &h->holds[i], *b = a + 1;
     b->amount += a->amount;
-    b->origin = a->origin < b->origin ? a->origin : b->origin;
+    b->origin = !are_alike(a, b) ? 0 : a->origin < b->origin ? a->origin : b->origin;
     b->ttl_ms = a->ttl_ms > b->ttl_ms ? a->ttl_ms : b->ttl_ms;
     b->id = 0;
     memmove(a, b, (h->count - i - 1) * sizeof *a);
     h->count--;
 }
 
-/* Joins those that end closest to each other. */
+/* Returns how much is lost if a hold is joined with the next one. */
+static uint64_t loss_of(const struct hold *a)
+{
+    uint64_t gap_us = (uint64_t)(a[1].until_us - a->until_us);
+    return are_alike(a, a + 1) ? gap_us : gap_us | UINT64_C(1) << 63;
+}
+
+/* Joins those that end closest to each other, slots of one owner first. */
 static void join_until(struct held *h, uint32_t most)
 {
     while (h->count > most) {
         uint32_t best = 0;
         for (uint32_t i = 1; i + 1 < h->count; i++)
-            if (h->holds[i + 1].until_us - h->holds[i].until_us < h->holds[best + 1].until_us - h->holds[best].until_us)
+            if (loss_of(&h->holds[i]) < loss_of(&h->holds[best]))
                 best = i;
         join(h, best);
     }
@@ -259,7 +273,7 @@ static bool tell(struct cells *cells, uint64_t name, int64_t now_us, struct cell
             continue;
         ret->tag = h.tag;
         for (uint32_t k = 0; k < h.count; k++) {
-            bool lasts = h.holds[k].until_us > now_us;
+            bool lasts = h.holds[k].until_us > now_us && !owner_seems_dead(h.holds[k].origin, now_us);
             ret->holds += lasts;
             ret->amount += lasts ? h.holds[k].amount : 0;
         }

@@ -86,19 +86,25 @@ struct cells_terms {
     uint64_t tag; /* for cells_each_hold: the same in all holds of a cell */
     bool kept;    /* ret: there was no room for a hold. It was charged and stays, or was refused if it was a slot. */
 };
-/* As cells_take. */
+/* As cells_take. A slot (LIMIT_CONCURRENT) belongs to this process: when it dies, the slot is free for whoever needs it. */
 bool cells_hold(struct cells *cells, const struct cells_ask *ask, struct cells_terms *terms, struct cells_taken *ret);
+
+/* Slots that this process takes or renews in the table from now on belong to nobody: they outlive it, and last for as long
+ * as their time to live. */
+void cells_disown(struct cells *cells);
 
 /* A charge as it can be remembered. */
 struct cells_charged {
     uint64_t key;
-    uint64_t origin; /* limit_origin of the state that it left */
+    uint64_t origin; /* cells_origin */
     uint64_t amount;
     int64_t until_us; /* of a hold */
     uint32_t id;      /* of a hold; 0: it is a charge that stays */
     uint32_t gen;     /* cells_generation */
     bool alone;       /* only if the hold is there by its id, neither joined with others nor over */
 };
+/* What a charge of this process belongs to: its window (limit_origin), or the process, if it is a slot. */
+uint64_t cells_origin(const struct cells *cells, const struct limit *limit, const struct cells_taken *taken);
 /* Tells a key's cell from later ones: one that was dropped or reset has none of its charges. */
 uint32_t cells_generation(const struct cells_taken *taken);
 /* The charge was `to` in truth: the rest is given back, or what lacks is charged, whether or not there is room. A hold
@@ -106,7 +112,7 @@ uint32_t cells_generation(const struct cells_taken *taken);
  * is given back to a cell that was dropped or reset. Returns whether anything has changed. */
 bool cells_settle(struct cells *cells, const struct limit *limit, const struct window *window,
                   const struct cells_charged *charged, uint64_t to, int64_t now_us);
-/* The hold lasts for ttl_ms from now on. False: it is over. */
+/* The hold lasts for ttl_ms from now on. False: it is over. A slot that another process took belongs to nobody then. */
 bool cells_renew(struct cells *cells, const struct limit *limit, const struct cells_charged *charged, uint32_t ttl_ms,
                  int64_t now_us);
 

@@ -3,6 +3,7 @@
 
 #include "cells/find.h"
 #include "cells/holding.h"
+#include "cells/owner.h"
 #include "cells/rebase.h"
 
 /* A hold that seems to last for so much longer than it may was made by a clock that was wrong, and has been set back. A
@@ -27,6 +28,16 @@ static void insert_hold(struct held *h, const struct hold *hold)
     h->count++;
 }
 
+static void sort_holds(struct held *h)
+{
+    uint32_t count = h->count;
+    h->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct hold hold = h->holds[i];
+        insert_hold(h, &hold);
+    }
+}
+
 /* Gives back what is over. Returns whether a clock that was wrong made holds too long, which are shortened. */
 static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
 {
@@ -47,7 +58,29 @@ static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
     }
     h->count = kept;
     h->ended_us = now_us > h->ended_us ? now_us : h->ended_us;
+    if (shortened)
+        sort_holds(h);
     return shortened;
+}
+
+/* Gives back the slots of processes that are dead. Returns whether there were any. `certain`: this is to be written. */
+static bool end_dead(struct held *h, const struct limit *limit, int64_t now_us, bool certain)
+{
+    uint64_t dead = 0; /* an owner often has several */
+    uint32_t kept = 0, count = limit->algorithm == LIMIT_CONCURRENT ? h->count : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct hold hold = h->holds[i];
+        bool seems = hold.origin != dead && owner_seems_dead(hold.origin, now_us);
+        if (seems && (!certain || owner_is_dead(hold.origin)))
+            dead = hold.origin;
+        if (dead != 0 && hold.origin == dead)
+            limit_refund(limit, 0, hold.amount, now_us, &h->state);
+        else
+            h->holds[kept++] = hold;
+    }
+    if (kept < count)
+        h->count = kept;
+    return kept < count;
 }
 
 /* A clock that was wrong has moved the state. Its holds move along: they belong to the same window still. */
@@ -66,17 +99,31 @@ static void move_holds(struct held *h, const struct limit *limit, struct limit_s
     h->state = to;
 }
 
-static struct limit_outlook outlook_of(const struct limit *limit, const struct held *h, int64_t now_us)
+/* ---- owners ---- */
+
+void cells_disown(struct cells *cells)
 {
-    return limit_outlook(limit, h->state, now_us);
+    cells->disowned = true;
+}
+
+static uint64_t own_origin(const struct cells *cells, const struct limit *limit, struct limit_state state, int64_t now_us)
+{
+    if (limit->algorithm == LIMIT_CONCURRENT)
+        return cells->disowned ? 0 : owner_self();
+    return limit_origin(limit, state, now_us);
+}
+
+uint64_t cells_origin(const struct cells *cells, const struct limit *limit, const struct cells_taken *taken)
+{
+    return own_origin(cells, limit, taken->state, taken->at_us);
 }
 
 /* ---- charging ---- */
 
-static void add_hold(struct held *h, const struct cells_ask *a, const struct cells_terms *terms)
+static void add_hold(const struct cells *cells, struct held *h, const struct cells_ask *a, const struct cells_terms *terms)
 {
     struct hold hold = { .until_us = a->now_us + terms->ttl_ms * US_PER_MS,
-                         .origin = limit_origin(a->limit, h->state, a->now_us),
+                         .origin = own_origin(cells, a->limit, h->state, a->now_us),
                          .amount = a->cost,
                          .id = terms->id,
                          .ttl_ms = terms->ttl_ms };
@@ -84,10 +131,11 @@ static void add_hold(struct held *h, const struct cells_ask *a, const struct cel
     h->tag = terms->tag;
 }
 
-static void refuse(struct cells *cells, struct cell *c, const struct cells_ask *a, word16 s, struct held *h, bool shortened)
+/* `ended`: holds were ended or shortened that others would look at again. */
+static void refuse(struct cells *cells, struct cell *c, const struct cells_ask *a, word16 s, struct held *h, bool ended)
 {
-    struct limit_outlook outlook = outlook_of(a->limit, h, a->now_us);
-    if (shortened)
+    struct limit_outlook outlook = limit_outlook(a->limit, h->state, a->now_us);
+    if (ended)
         put_held(cells, c, a->key, s, h, outlook, a->now_us);
     else if (!book_tells_refusal(c, a->now_us) && limit_needs(a->limit, a->cost) <= a->limit->capacity)
         raise_book(c, s, last_as_long(outlook, h));
@@ -102,12 +150,16 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
     *ret_lost = !read_held(cells, c, a.key, s, &h);
     if (*ret_lost)
         return LOST;
-    bool shortened = end_holds(&h, a.limit, a.now_us);
+    bool ended = end_holds(&h, a.limit, a.now_us);
     struct limit_take take = take_of(&a, h.state);
+    if (!take.fits && end_dead(&h, a.limit, a.now_us, true)) {
+        ended = true;
+        take = take_of(&a, h.state);
+    }
     if (__builtin_expect(take.rebased, 0))
         take = rebase_take(cells, &a, h.state, true, rebases);
     if (!take.fits && !take.rebased) {
-        refuse(cells, c, &a, s, &h, shortened);
+        refuse(cells, c, &a, s, &h, ended);
         ret->state = h.state;
         return REFUSED;
     }
@@ -115,8 +167,8 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
         move_holds(&h, a.limit, take.next, a.now_us);
     h.state = take.next;
     if (take.fits && terms)
-        add_hold(&h, &a, terms);
-    struct limit_outlook outlook = outlook_of(a.limit, &h, a.now_us);
+        add_hold(cells, &h, &a, terms);
+    struct limit_outlook outlook = limit_outlook(a.limit, h.state, a.now_us);
     enum put put = put_held(cells, c, a.key, s, &h, outlook, a.now_us);
     if (terms)
         terms->kept = put == PUT_NO_ROOM;
@@ -193,6 +245,7 @@ struct limit_state held_state(struct cells *cells, struct cell *c, uint64_t key,
                 return (struct limit_state){ 0 };
         }
     end_holds(&h, limit, now_us);
+    end_dead(&h, limit, now_us, false);
     return h.state;
 }
 
@@ -205,10 +258,33 @@ bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const
     if (!read_held(cells, c, key, s, &h))
         return false;
     *ret_done = limit_refund(limit, limit_origin(limit, taken->state, taken->at_us), taken->cost, now_us, &h.state);
-    return !*ret_done || put_anyhow(cells, c, key, s, &h, limit, outlook_of(limit, &h, now_us), now_us);
+    return !*ret_done || put_anyhow(cells, c, key, s, &h, limit, limit_outlook(limit, h.state, now_us), now_us);
 }
 
 /* ---- the end of a hold ---- */
+
+/* Returns the number of joined holds that the charge may be part of, slots of one owner only; h->count: there are none. */
+static uint32_t find_joined(const struct held *h, const struct cells_charged *charged, uint64_t owner)
+{
+    uint32_t i = 0;
+    for (; i < h->count; i++) {
+        const struct hold *hold = &h->holds[i];
+        bool same = hold->origin == owner || !is_owner(hold->origin | owner);
+        if (hold->id == 0 && same && hold->until_us >= charged->until_us && hold->amount >= charged->amount)
+            break;
+    }
+    return i;
+}
+
+/* Slots of several owners that were joined are nobody's. A slot is looked for there only if none of its own owner's can
+ * have it, and only by that: if the owner is dead, the slot may have been ended, and all that is there is of others. */
+static uint32_t find_part(const struct held *h, const struct cells_charged *charged)
+{
+    uint32_t i = find_joined(h, charged, charged->origin);
+    if (i == h->count && is_owner(charged->origin) && charged->origin == owner_self())
+        i = find_joined(h, charged, 0);
+    return i;
+}
 
 /* Takes a hold out, or its part of some that were joined. One that was over when the holds were last looked at is in none
  * of these, whatever the caller's clock says. Returns whether it was there; *origin is what it belongs to by now. */
@@ -222,17 +298,14 @@ static bool take_out(struct held *h, const struct cells_charged *charged, uint64
             remove_hold(h, i);
             return true;
         }
-    for (uint32_t i = 0; charged->id != 0 && may_be_joined && i < h->count; i++) {
-        struct hold *hold = &h->holds[i];
-        if (hold->id != 0 || hold->until_us < charged->until_us || hold->amount < charged->amount)
-            continue;
-        *origin = hold->origin;
-        hold->amount -= charged->amount;
-        if (hold->amount == 0)
-            remove_hold(h, i);
-        return true;
-    }
-    return false;
+    uint32_t i = charged->id != 0 && may_be_joined ? find_part(h, charged) : h->count;
+    if (i == h->count)
+        return false;
+    *origin = h->holds[i].origin;
+    h->holds[i].amount -= charged->amount;
+    if (h->holds[i].amount == 0)
+        remove_hold(h, i);
+    return true;
 }
 
 /* The cell that a charge is in. NULL: it was dropped or reset since. */
@@ -243,7 +316,6 @@ static struct cell *find_charged(struct cells *cells, const struct cells_charged
 }
 
 struct amending {
-    struct cells *cells;
     const struct limit *limit;
     const struct window *window;
     uint64_t origin, to;
@@ -262,7 +334,7 @@ static struct cells_change judge_amend(struct limit_state state, void *data)
 static bool settle_lost(struct cells *cells, const struct limit *limit, const struct window *window,
                         const struct cells_charged *charged, uint64_t to, int64_t now_us)
 {
-    struct amending a = { cells, limit, window, charged->origin, to, now_us, false };
+    struct amending a = { limit, window, charged->origin, to, now_us, false };
     if (to == 0 || limit->algorithm == LIMIT_CONCURRENT)
         return false;
     cells_update(cells, charged->key, now_us, judge_amend, &a);
@@ -290,7 +362,7 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
         bool amended = from != to && limit_amend(limit, window, origin, from, to, now_us, &h.state);
         if (!found && !amended)
             return false;
-        if (put_anyhow(cells, c, charged->key, s, &h, limit, outlook_of(limit, &h, now_us), now_us))
+        if (put_anyhow(cells, c, charged->key, s, &h, limit, limit_outlook(limit, h.state, now_us), now_us))
             return true;
     }
 }
@@ -311,9 +383,11 @@ bool cells_renew(struct cells *cells, const struct limit *limit, const struct ce
         uint64_t origin;
         if (!take_out(&h, charged, &origin))
             return false;
+        if (limit->algorithm == LIMIT_CONCURRENT)
+            origin = charged->origin == own_origin(cells, limit, h.state, now_us) ? charged->origin : 0;
         struct hold hold = { now_us + ttl_ms * US_PER_MS, origin, charged->amount, charged->id, ttl_ms };
         insert_hold(&h, &hold);
-        enum put put = put_held(cells, c, charged->key, s, &h, outlook_of(limit, &h, now_us), now_us);
+        enum put put = put_held(cells, c, charged->key, s, &h, limit_outlook(limit, h.state, now_us), now_us);
         if (put != PUT_LOST)
             return put == PUT;
     }
