@@ -1,7 +1,9 @@
 /* Slots of processes that die: free at once for whoever needs them. Those of the living are never lost. The times to live
  * are so long that none of them ends here by itself. */
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -228,7 +230,7 @@ static void a_grandchild_stays(void **state)
     reap(pid);
     assert_true(take_slot(&s, T0_US + LATER_US, NULL));
     assert_false(take_slot(&s, T0_US + LATER_US, NULL));
-    kill(*grandchild, SIGKILL);
+    end(*grandchild);
     munmap(grandchild, 4096);
     end_scene(&s);
 }
@@ -379,6 +381,41 @@ static void others_are_left_alone(void **state)
     assert_false(owner_is_dead((own | 0x3fffff) & ~OWNER_MARK)); /* a window */
 }
 
+/* There a process has another id than here, or the same as another one here. */
+static void in_another_pid_namespace(void **state)
+{
+    (void)state;
+    struct scene s = scene_of(1);
+    pid_t *inside = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(inside != MAP_FAILED);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (unshare(CLONE_NEWUSER | CLONE_NEWPID) < 0)
+            _exit(1);
+        alarm(120);
+        *inside = child_with(&s, 1, T0_US);
+        for (;;)
+            pause();
+    }
+    int status = 0;
+    while (*(volatile pid_t *)inside == 0 && waitpid(pid, &status, WNOHANG) == 0)
+        usleep(100);
+    if (*inside == 0) {
+        print_message("cannot make a pid namespace\n");
+    } else {
+        bool while_alive = take_slot(&s, T0_US + LATER_US, NULL);
+        kill(*inside, SIGKILL); /* the first process of a namespace heeds no alarm */
+        end(pid);
+        reap(*inside);
+        assert_true(is_owner(s.shared->slots[0].origin));
+        assert_false(while_alive);
+        assert_false(take_slot(&s, T0_US + 2 * LATER_US, NULL)); /* for all that is known here it may live */
+        assert_true(take_slot(&s, T0_US + TTL_US, NULL));
+    }
+    munmap(inside, 4096);
+    end_scene(&s);
+}
+
 /* Processes that open one file, as programs do. */
 static void in_a_file(void **state)
 {
@@ -433,7 +470,9 @@ int main(void)
         cmocka_unit_test(the_living_lose_nothing_when_joined),
         cmocka_unit_test(what_was_seen_is_remembered_for_a_moment),
         cmocka_unit_test(others_are_left_alone),
+        cmocka_unit_test(in_another_pid_namespace),
         cmocka_unit_test(in_a_file),
     };
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* children of children are ours when those are dead */
     return cmocka_run_group_tests_name("cells/owners", tests, NULL, NULL);
 }
