@@ -456,7 +456,9 @@ enum {
  * Returns what weir_check returns, and WEIR_E_INVALID for another ttl_ms or a request without a receipt. The same as
  * weir_check and weir_loop_check of a request with a ttl_ms.
  *
- * A request that touches a limit with `concurrent` holds a slot of it, also without a ttl_ms: weir_release frees it. */
+ * A request that touches a limit with `concurrent` holds a slot of it, also without a ttl_ms: weir_release frees it. The
+ * slot belongs to this process: if it dies, the slot is free at once where others can know that (same host, same pid
+ * namespace), else after its ttl. */
 WEIR_API int weir_reserve(struct weir *weir, const struct weir_request *request, int64_t now_us,
                           struct weir_verdict *ret_verdict);
 
@@ -477,7 +479,8 @@ WEIR_API int weir_reserve(struct weir *weir, const struct weir_request *request,
 WEIR_API int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t cost,
                          const struct weir_cost *costs, size_t cost_count, int64_t now_us);
 /* The hold lasts for ttl_ms from now on, in place of what is left. With a ttl_ms of 0, slots of limits with `concurrent`
- * last for the ttl of their limits, and other holds stay as they are. Returns the number of limits that still hold; 0: the
+ * last for the ttl of their limits, and other holds stay as they are. A slot that another process took belongs to no
+ * process from now on: it lasts for its ttl, whoever dies. Returns the number of limits that still hold; 0: the
  * hold is over or settled. Errors as those of weir_settle. */
 WEIR_API int weir_renew(struct weir *weir, const struct weir_receipt *receipt, uint32_t ttl_ms, int64_t now_us);
 /* Returns the shortest ttl of the limits with `concurrent` of which the receipt holds a slot, as the rules in force say; 0

@@ -1,6 +1,7 @@
 #include "cells/blocks.h"
 
 #include "cells/find.h"
+#include "cells/owner.h"
 
 enum {
     SMALL_BYTES = 256,
@@ -220,29 +221,42 @@ void block_free(struct cells *cells, struct limit_state name, word16 owner)
 
 /* ---- writing ---- */
 
+/* Returns whether they can be joined without loss: slots of two owners are nobody's then. */
+static bool are_alike(const struct hold *a, const struct hold *b)
+{
+    return a->origin == b->origin || !is_owner(a->origin | b->origin);
+}
+
 /* Two become one, which ends when the later of them does: so nothing ends too early. A bucket's charge counts from the
  * earlier one on: so not too much comes back. */
 static void join(struct held *h, uint32_t i, uint32_t k)
 {
     struct hold *a = &h->holds[i], *b = &h->holds[k];
     b->amount += a->amount;
-    b->origin = a->origin < b->origin ? a->origin : b->origin;
+    b->origin = !are_alike(a, b) ? 0 : a->origin < b->origin ? a->origin : b->origin;
     b->ttl_ms = a->ttl_ms > b->ttl_ms ? a->ttl_ms : b->ttl_ms;
     b->id = 0;
     remove_hold(h, i);
 }
 
-/* Joins those that end closest to each other. False: there are no two. */
+/* Returns how much is lost if two holds are joined, of which the second ends later. */
+static uint64_t loss_of(const struct hold *a, const struct hold *b)
+{
+    uint64_t gap_us = (uint64_t)(b->until_us - a->until_us);
+    return are_alike(a, b) ? gap_us : gap_us | UINT64_C(1) << 63;
+}
+
+/* Joins those that end closest to each other, slots of one owner first. False: there are no two. */
 static bool join_closest(struct held *h)
 {
     uint32_t before = UINT32_MAX, best = UINT32_MAX, best_next = 0;
-    int64_t least_us = INT64_MAX;
+    uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < h->count; i++) {
         if (!h->holds[i].joinable)
             continue;
-        int64_t apart_us = before < i ? h->holds[i].until_us - h->holds[before].until_us : INT64_MAX;
-        if (apart_us < least_us) {
-            least_us = apart_us;
+        uint64_t loss = before < i ? loss_of(&h->holds[before], &h->holds[i]) : UINT64_MAX;
+        if (loss < least) {
+            least = loss;
             best = before;
             best_next = i;
         }
@@ -322,7 +336,8 @@ static bool tell(struct cells *cells, uint64_t name, int64_t now_us, struct cell
             continue;
         ret->tag = h.tag;
         for (uint32_t k = 0; k < h.count; k++) {
-            bool lasts = h.holds[k].until_us > now_us && !h.holds[k].over;
+            const struct hold *hold = &h.holds[k];
+            bool lasts = hold->until_us > now_us && !hold->over && !owner_seems_dead(hold->origin, now_us);
             ret->holds += lasts;
             ret->amount += lasts ? h.holds[k].amount : 0;
         }

@@ -25,7 +25,7 @@ enum {
 /* One hold; or several that end at about the same time, if a block has no room for each. */
 struct hold {
     int64_t until_us;
-    uint64_t origin; /* see limit_origin */
+    uint64_t origin; /* see limit_origin; of a slot its owner, or 0 */
     uint64_t amount;
     uint32_t id; /* 0: of several */
     uint32_t ttl_ms;

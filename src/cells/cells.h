@@ -89,13 +89,17 @@ struct cells_terms {
 };
 /* For so long after its end a hold that is not joinable can still be settled. */
 #define CELLS_LATE_US (24 * 3600 * US_PER_S)
-/* As cells_take. */
+/* As cells_take. A slot (LIMIT_CONCURRENT) belongs to this process: when it dies, the slot is free for whoever needs it. */
 bool cells_hold(struct cells *cells, const struct cells_ask *ask, struct cells_terms *terms, struct cells_taken *ret);
+
+/* Slots that this process takes or renews in the table from now on belong to nobody: they outlive it, and last for as long
+ * as their time to live. */
+void cells_disown(struct cells *cells);
 
 /* A charge as it can be remembered. */
 struct cells_charged {
     uint64_t key;
-    uint64_t origin; /* limit_origin of the state that it left */
+    uint64_t origin; /* cells_origin */
     uint64_t amount;
     int64_t until_us; /* of a hold */
     uint32_t id;      /* of a hold; 0: it is a charge that stays */
@@ -105,6 +109,8 @@ struct cells_charged {
     bool alone;
     bool stays; /* less than the amount is not given back: nobody knows how much has come back by itself */
 };
+/* What a charge of this process belongs to: its window (limit_origin), or the process, if it is a slot. */
+uint64_t cells_origin(const struct cells *cells, const struct limit *limit, const struct cells_taken *taken);
 /* Tells a key's cell from later ones: one that was dropped or reset has none of its charges. */
 uint32_t cells_generation(const struct cells_taken *taken);
 /* The charge was `to` in truth: the rest is given back, or what lacks is charged, whether or not there is room. A hold
@@ -112,7 +118,7 @@ uint32_t cells_generation(const struct cells_taken *taken);
  * is given back to a cell that was dropped or reset. Returns whether anything has changed. */
 bool cells_settle(struct cells *cells, const struct limit *limit, const struct window *window,
                   const struct cells_charged *charged, uint64_t to, int64_t now_us);
-/* The hold lasts for ttl_ms from now on. False: it is over. */
+/* The hold lasts for ttl_ms from now on. False: it is over. A slot that another process took belongs to nobody then. */
 bool cells_renew(struct cells *cells, const struct limit *limit, const struct cells_charged *charged, uint32_t ttl_ms,
                  int64_t now_us);
 

@@ -3,6 +3,7 @@
 
 #include "cells/find.h"
 #include "cells/holding.h"
+#include "cells/owner.h"
 #include "cells/rebase.h"
 
 /* A hold that seems to last for so much longer than it may was made by a clock that was wrong, and has been set back. A
@@ -19,6 +20,16 @@ static void insert_hold(struct held *h, const struct hold *hold)
     memmove(&h->holds[i + 1], &h->holds[i], (h->count - i) * sizeof *h->holds);
     h->holds[i] = *hold;
     h->count++;
+}
+
+static void sort_holds(struct held *h)
+{
+    uint32_t count = h->count;
+    h->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct hold hold = h->holds[i];
+        insert_hold(h, &hold);
+    }
 }
 
 /* Gives back what is over. Returns whether the hold has to stay, to be settled late: its identity tells that it was not
@@ -53,7 +64,29 @@ static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
     }
     h->count = kept;
     h->ended_us = now_us > h->ended_us ? now_us : h->ended_us;
+    if (shortened)
+        sort_holds(h);
     return shortened;
+}
+
+/* Gives back the slots of processes that are dead. Returns whether there were any. `certain`: this is to be written. */
+static bool end_dead(struct held *h, const struct limit *limit, int64_t now_us, bool certain)
+{
+    uint64_t dead = 0; /* an owner often has several */
+    uint32_t kept = 0, count = limit->algorithm == LIMIT_CONCURRENT ? h->count : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct hold hold = h->holds[i];
+        bool seems = hold.origin != dead && owner_seems_dead(hold.origin, now_us);
+        if (seems && (!certain || owner_is_dead(hold.origin)))
+            dead = hold.origin;
+        if (dead != 0 && hold.origin == dead)
+            limit_refund(limit, 0, hold.amount, now_us, &h->state);
+        else
+            h->holds[kept++] = hold;
+    }
+    if (kept < count)
+        h->count = kept;
+    return kept < count;
 }
 
 /* A clock that was wrong has moved the state. Its holds move along: they belong to the same window still. */
@@ -72,13 +105,32 @@ static void move_holds(struct held *h, const struct limit *limit, struct limit_s
     h->state = to;
 }
 
+/* ---- owners ---- */
+
+void cells_disown(struct cells *cells)
+{
+    cells->disowned = true;
+}
+
+static uint64_t own_origin(const struct cells *cells, const struct limit *limit, struct limit_state state, int64_t now_us)
+{
+    if (limit->algorithm == LIMIT_CONCURRENT)
+        return cells->disowned ? 0 : owner_self();
+    return limit_origin(limit, state, now_us);
+}
+
+uint64_t cells_origin(const struct cells *cells, const struct limit *limit, const struct cells_taken *taken)
+{
+    return own_origin(cells, limit, taken->state, taken->at_us);
+}
+
 /* ---- charging ---- */
 
-static void add_hold(struct held *h, const struct cells_ask *a, struct cells_terms *terms)
+static void add_hold(const struct cells *cells, struct held *h, const struct cells_ask *a, struct cells_terms *terms)
 {
     terms->joinable = h->count >= BLOCK_FEW_HOLDS;
     struct hold hold = { .until_us = a->now_us + terms->ttl_ms * US_PER_MS,
-                         .origin = limit_origin(a->limit, h->state, a->now_us),
+                         .origin = own_origin(cells, a->limit, h->state, a->now_us),
                          .amount = a->cost,
                          .id = terms->id,
                          .ttl_ms = terms->ttl_ms,
@@ -87,18 +139,21 @@ static void add_hold(struct held *h, const struct cells_ask *a, struct cells_ter
     h->tag = terms->tag;
 }
 
-static void refuse(struct cells *cells, struct cell *c, const struct cells_ask *a, word16 s, struct held *h, bool shortened)
+/* `ended`: holds were ended or shortened that others would look at again. */
+static void refuse(struct cells *cells, struct cell *c, const struct cells_ask *a, word16 s, struct held *h, bool ended)
 {
     struct limit_outlook outlook = limit_outlook(a->limit, h->state, a->now_us);
-    if (shortened)
+    if (ended)
         put_held(cells, c, a->key, s, h, &outlook, a->now_us);
     else if (!book_tells_refusal(c, a->now_us) && limit_needs(a->limit, a->cost) <= a->limit->capacity)
         raise_book(c, s, last_as_long(&outlook, h));
 }
 
 /* Charges the state, if it fits or if a clock that was wrong has to be put right; *ret_writes says whether it did either.
+ * *ended is set if slots of dead processes were ended for it.
  * The words of the state are copied one by one: read as a whole, just written in halves, they would make the CPU wait. */
-static bool charge_state(struct cells *cells, struct cells_ask *a, struct held *h, bool *rebases, bool *ret_writes)
+static bool charge_state(struct cells *cells, struct cells_ask *a, struct held *h, bool *rebases, bool *ended,
+                         bool *ret_writes)
 {
     struct limit_take quick = limit_take(a->limit, a->window, h->state, a->now_us, a->cost);
     *ret_writes = true;
@@ -108,6 +163,10 @@ static bool charge_state(struct cells *cells, struct cells_ask *a, struct held *
         return true;
     }
     struct limit_take take = take_of(a, h->state);
+    if (!take.fits && end_dead(h, a->limit, a->now_us, true)) {
+        *ended = true;
+        take = take_of(a, h->state);
+    }
     if (take.rebased)
         take = rebase_take(cells, a, h->state, true, rebases);
     if (take.rebased)
@@ -127,14 +186,14 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
     *ret_lost = !read_held(cells, c, a.key, s, &h);
     if (*ret_lost)
         return LOST;
-    bool shortened = end_holds(&h, a.limit, a.now_us), writes, fits = charge_state(cells, &a, &h, rebases, &writes);
+    bool ended = end_holds(&h, a.limit, a.now_us), writes, fits = charge_state(cells, &a, &h, rebases, &ended, &writes);
     if (!writes) {
-        refuse(cells, c, &a, s, &h, shortened);
+        refuse(cells, c, &a, s, &h, ended);
         ret->state = h.state;
         return REFUSED;
     }
     if (fits && terms)
-        add_hold(&h, &a, terms);
+        add_hold(cells, &h, &a, terms);
     struct limit_outlook outlook = limit_outlook(a.limit, h.state, a.now_us);
     enum put put = put_held(cells, c, a.key, s, &h, &outlook, a.now_us);
     if (terms)
@@ -212,6 +271,7 @@ struct limit_state held_state(struct cells *cells, struct cell *c, uint64_t key,
                 return (struct limit_state){ 0 };
         }
     end_holds(&h, limit, now_us);
+    end_dead(&h, limit, now_us, false);
     return h.state;
 }
 
@@ -230,6 +290,29 @@ bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const
 
 /* ---- the end of a hold ---- */
 
+/* Returns the number of joined holds that the charge may be part of, slots of one owner only; h->count: there are none. */
+static uint32_t find_joined(const struct held *h, const struct cells_charged *charged, uint64_t owner)
+{
+    uint32_t i = 0;
+    for (; i < h->count; i++) {
+        const struct hold *hold = &h->holds[i];
+        bool same = hold->origin == owner || !is_owner(hold->origin | owner);
+        if (hold->id == 0 && same && hold->until_us >= charged->until_us && hold->amount >= charged->amount)
+            break;
+    }
+    return i;
+}
+
+/* Slots of several owners that were joined are nobody's. A slot is looked for there only if none of its own owner's can
+ * have it, and only by that: if the owner is dead, the slot may have been ended, and all that is there is of others. */
+static uint32_t find_part(const struct held *h, const struct cells_charged *charged)
+{
+    uint32_t i = find_joined(h, charged, charged->origin);
+    if (i == h->count && is_owner(charged->origin) && charged->origin == owner_self())
+        i = find_joined(h, charged, 0);
+    return i;
+}
+
 /* Takes a hold out, or its part of some that were joined. One that was over when the holds were last looked at is in none
  * of these, whatever the caller's clock says. Returns whether it was there; *ret is the hold then. */
 static bool take_out(struct held *h, const struct cells_charged *charged, struct hold *ret)
@@ -241,17 +324,14 @@ static bool take_out(struct held *h, const struct cells_charged *charged, struct
             remove_hold(h, i);
             return true;
         }
-    for (uint32_t i = 0; charged->id != 0 && may_be_joined && i < h->count; i++) {
-        struct hold *hold = &h->holds[i];
-        if (hold->id != 0 || hold->until_us < charged->until_us || hold->amount < charged->amount)
-            continue;
-        *ret = *hold;
-        hold->amount -= charged->amount;
-        if (hold->amount == 0)
-            remove_hold(h, i);
-        return true;
-    }
-    return false;
+    uint32_t i = charged->id != 0 && may_be_joined ? find_part(h, charged) : h->count;
+    if (i == h->count)
+        return false;
+    *ret = h->holds[i];
+    h->holds[i].amount -= charged->amount;
+    if (h->holds[i].amount == 0)
+        remove_hold(h, i);
+    return true;
 }
 
 /* The cell that a charge is in. NULL: it was dropped or reset since. */
@@ -336,6 +416,8 @@ bool cells_renew(struct cells *cells, const struct limit *limit, const struct ce
         hold.amount = charged->amount;
         hold.id = charged->id;
         hold.ttl_ms = ttl_ms;
+        if (limit->algorithm == LIMIT_CONCURRENT)
+            hold.origin = charged->origin == own_origin(cells, limit, h.state, now_us) ? charged->origin : 0;
         insert_hold(&h, &hold);
         struct limit_outlook outlook = limit_outlook(limit, h.state, now_us);
         enum put put = put_held(cells, c, charged->key, s, &h, &outlook, now_us);

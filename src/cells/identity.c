@@ -54,12 +54,17 @@ static bool hash_line(struct hash *hash, const char *path)
     return true;
 }
 
+bool hash_boot(struct hash *hash)
+{
+    return hash_line(hash, "/proc/sys/kernel/random/boot_id");
+}
+
 static uint32_t current_boot(const struct cells *cells, uint64_t device)
 {
     struct hash hash;
     hash_init(&hash, &cells->secret);
     hash_word(&hash, device);
-    return hash_line(&hash, "/proc/sys/kernel/random/boot_id") ? fold(&hash, BOOT_BITS) : 0;
+    return hash_boot(&hash) ? fold(&hash, BOOT_BITS) : 0;
 }
 
 static uint32_t current_machine(const struct cells *cells)

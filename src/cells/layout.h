@@ -78,10 +78,13 @@ struct cells {
     struct cells_header *header;
     size_t mapped_bytes; /* 0: the memory is the caller's */
     bool copied;         /* see cells_copied */
+    bool disowned;       /* see cells_disown */
 };
 
 /* The file has been mapped: is it the one that it was? Else it gets a new identity. */
 int cells_check_identity(struct cells *cells, int fd, const char *path, struct weir_error *error);
+/* Adds the boot of the kernel. False: it cannot be known. */
+bool hash_boot(struct hash *hash);
 
 /* ---- the origin: identity.c says what it is for ---- */
 

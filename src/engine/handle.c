@@ -89,6 +89,8 @@ static int open_cells(struct weir *weir, struct weir_error *error)
     int r = cells_open(&weir->cells, o->cells_file, (struct cells_size){ o->cells_keys, o->cells_bytes }, error);
     if (r == 0 && cells_copied(weir->cells))
         lender_status_note_copy(weir->cells);
+    if (r == 0 && weir->visits)
+        cells_disown(weir->cells);
     return r;
 }
 

@@ -46,8 +46,8 @@ struct weir {
 };
 
 /* weir_open with a store of this kind (NULL: options.counters is an error). visits: for a command that ends at once and
- * leaves no trace beyond its charges. With options.counters it is not a host of its own, tells the other processes of the
- * table nothing about the store, and fetches no slices for them. */
+ * leaves no trace beyond its charges. Slots that it takes outlive it. With options.counters it is not a host of its own,
+ * tells the other processes of the table nothing about the store, and fetches no slices for them. */
 int weir_open_with(struct weir **ret, const struct weir_options *options, const struct store_ops *ops, bool visits,
                    struct weir_error *error);
 

@@ -88,7 +88,7 @@ void hold_give_back(const struct decision *d, const struct counter *c, int64_t n
 {
     struct cells_charged charged = {
         .key = c->ask.key,
-        .origin = limit_origin(c->ask.limit, c->taken.state, c->taken.at_us),
+        .origin = cells_origin(d->bound->cells, c->ask.limit, &c->taken),
         .amount = c->ask.cost,
         .until_us = c->taken.at_us + hold_ttl_ms(d, c) * US_PER_MS,
         .id = d->hold_id,

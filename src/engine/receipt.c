@@ -208,7 +208,7 @@ static void add_cell(struct making *m, const struct decision *d, const struct co
     }
     m->until_us = until_us > m->until_us ? until_us : m->until_us;
     m->numbered = m->numbered || !c->on_hold || c->joinable;
-    add(m, c, limit_origin(limit, c->taken.state, c->taken.at_us), &how);
+    add(m, c, cells_origin(d->bound->cells, limit, &c->taken), &how);
 }
 
 /* Its limit is known by its numbers, since another host has other identities. */

@@ -183,6 +183,7 @@ static int open_engine(struct rule_sync *sync, const struct config *config, stru
     if (r < 0)
         return r;
     tell_copied(sync, options.cells_file);
+    cells_disown(sync->weir->cells); /* clients release their slots also after a restart of the service */
     /* An earlier start may have had a store: no decision is to wait for its slices any more. (Unless another service has a
      * store.) */
     if (!config->counters && !lender_status_read(sync->weir->cells, clock_steady_us()).up)

@@ -1,5 +1,6 @@
 /* Clocks that step, through the table: small steps back between threads that read the time at different moments, and steps
  * of minutes, as when a clock is set. */
+#include "cells/blocks.h"
 #include "support.h"
 
 enum { ALGORITHMS = LIMIT_CALENDAR + 1, MAX = 5 };
@@ -390,6 +391,49 @@ static struct cells_change put_state(struct limit_state state, void *data)
                                   .outlook = { .decays_us = CLOCK_END_US - 1, .share = LIMIT_SHARES } };
 }
 
+/* ---- holds ---- */
+
+static bool hold(struct cells *table, const struct limit *limit, uint32_t id, uint32_t ttl_ms, int64_t now_us)
+{
+    struct cells_ask ask = { key_of(1), limit, NULL, now_us, 1 };
+    struct cells_terms terms = { .id = id, .ttl_ms = ttl_ms };
+    struct cells_taken taken;
+    return cells_hold(table, &ask, &terms, &taken) && !terms.kept;
+}
+
+static void expect_order(struct cells *table, const struct limit *limit, int64_t now_us)
+{
+    struct cells_ask ask = { key_of(1), limit, NULL, now_us, 1 };
+    struct cells_look look;
+    struct held h;
+    cells_look(table, &ask, &look);
+    assert_true(block_read(table, ask.key, state_payload(look.seen), &h));
+    for (uint32_t i = 1; i < h.count; i++)
+        assert_true(h.holds[i - 1].until_us <= h.holds[i].until_us);
+}
+
+/* The clock is set back: holds last for their time to live from now on, so those that ended first may end last. When some
+ * have to be joined, none of them ends too early. */
+static void test_holds_stay_in_order(void **unused)
+{
+    (void)unused;
+    enum { EACH = 63, LONG_MS = 100000, SHORT_MS = 60000 };
+    struct cells *table = table_of_cells(1 << 14);
+    struct limit limit = limit_of(LIMIT_CONCURRENT, 1000, US_PER_S);
+    int64_t later_us = T0_US + 50 * US_PER_S, now_us = T0_US - 120 * MINUTE_US;
+    for (uint32_t i = 0; i < EACH; i++) {
+        assert_true(hold(table, &limit, 1 + i, LONG_MS, T0_US));
+        assert_true(hold(table, &limit, 1 + EACH + i, SHORT_MS, later_us));
+    }
+    assert_true(hold(table, &limit, 1 + 2 * EACH, SHORT_MS, now_us)); /* one more than a block has room for */
+    expect_order(table, &limit, now_us);
+    assert_int_equal(state_in(table, key_of(1), &limit, now_us).data, 2 * EACH + 1);
+    assert_int_equal(state_in(table, key_of(1), &limit, now_us + SHORT_MS * US_PER_MS).data, EACH);
+    assert_int_equal(state_in(table, key_of(1), &limit, now_us + LONG_MS * US_PER_MS - 1).data, EACH);
+    assert_int_equal(state_in(table, key_of(1), &limit, now_us + LONG_MS * US_PER_MS).data, 0);
+    cells_close(table);
+}
+
 /* Whatever a state says about its own time, a caller is judged, and its charge can be given back. */
 static void test_damaged_states(void **unused)
 {
@@ -450,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_stale_caller_with_any_lag),
         cmocka_unit_test(test_stale_caller_that_catches_up),
         cmocka_unit_test(test_stale_caller_in_a_full_table),
+        cmocka_unit_test(test_holds_stay_in_order),
         cmocka_unit_test(test_damaged_states),
         cmocka_unit_test(test_ends_of_time),
     };

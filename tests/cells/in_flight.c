@@ -44,7 +44,7 @@ static bool hold(struct cells *cells, const struct limit *limit, uint64_t number
     if (!cells_hold(cells, &ask, &terms, &taken) || terms.kept)
         return false;
     *ret = (struct cells_charged){ .key = ask.key,
-                                   .origin = limit_origin(limit, taken.state, now_us),
+                                   .origin = cells_origin(cells, limit, &taken),
                                    .amount = cost,
                                    .until_us = now_us + TTL_US,
                                    .id = id,

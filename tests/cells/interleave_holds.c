@@ -3,7 +3,10 @@
  *
  * Every worker keeps a ledger. What it was told that it holds counts from then on, until it begins to settle it or until
  * its time is over. At every instant all ledgers together are at most `max`. At the end, when all holds are over, exactly
- * what was settled and charged is used: nothing that a dead worker held is left. */
+ * what was settled and charged is used: nothing that a dead worker held is left.
+ *
+ * Each worker is the owner of its slots. Those of a dead one count no more, at once, and no slot of a living one is ended.
+ */
 #include "stepped.h"
 
 enum {
@@ -32,7 +35,7 @@ struct entry {
 };
 
 struct worker {
-    bool done;
+    bool done, dead;
     struct entry entries[OPERATIONS_MAX];
     unsigned count;
     uint64_t unsure; /* it may be charged for good, if the worker dies now */
@@ -64,6 +67,26 @@ static _Alignas(64) char blocks[BLOCKS_MAX * BLOCK_BYTES];
 static void endless(void)
 {
     EXPECT(false, "no end of steps");
+}
+
+/* ---- owners: these take the place of owner.c ---- */
+
+uint64_t owner_self(void)
+{
+    return stepped.in_worker ? OWNER_MARK | (stepped.current + 1) : 0;
+}
+
+bool owner_is_dead(uint64_t origin)
+{
+    return is_owner(origin) && play.workers[origin - OWNER_MARK - 1].dead;
+}
+
+/* A worker's memory of others may be wrong either way. */
+bool owner_seems_dead(uint64_t origin, int64_t now_us)
+{
+    (void)now_us;
+    bool wrong = stepped.in_worker && random_one_in(&play.random, 4);
+    return is_owner(origin) && owner_is_dead(origin) != wrong;
 }
 
 /* ---- what workers do ---- */
@@ -114,7 +137,7 @@ static void hold(struct worker *w)
     struct entry *entry = &w->entries[w->count++];
     *entry = (struct entry){ cost, ask.now_us + TTL_MS * US_PER_MS, false };
     struct cells_charged charged = { .key = ask.key,
-                                     .origin = limit_origin(&play.limit, taken.state, ask.now_us),
+                                     .origin = cells_origin(play.table, &play.limit, &taken),
                                      .amount = cost,
                                      .until_us = entry->until_us,
                                      .id = terms.kept ? 0 : terms.id,
@@ -149,8 +172,9 @@ static void work(void)
 static uint64_t known(bool for_good)
 {
     uint64_t sum = 0;
+    bool slots = play.limit.algorithm == LIMIT_CONCURRENT;
     for (unsigned i = 0; i < play.scene->workers; i++)
-        for (unsigned k = 0; k < play.workers[i].count; k++) {
+        for (unsigned k = 0; k < play.workers[i].count && !(slots && play.workers[i].dead); k++) {
             const struct entry *e = &play.workers[i].entries[k];
             bool counts = for_good ? e->until_us == 0 : (e->until_us == 0 && !e->owed) || e->until_us > play.clock_us;
             sum += counts ? e->amount : 0;
@@ -183,8 +207,20 @@ static void check_instant(void)
     EXPECT(owned <= 1 + play.scene->workers, "%u blocks are claimed", owned);
 }
 
+/* Those of the living are there, and, where none had to be joined, no others. */
+static void check_slots(void)
+{
+    uint64_t used = used_at(play.clock_us), wanted = known(false);
+    EXPECT(used >= wanted, "%llu slots are used, but %llu are held", (unsigned long long)used, (unsigned long long)wanted);
+    if (play.limit.max <= BLOCK_SMALL_HOLDS)
+        EXPECT(used == wanted, "%llu slots are used, but only %llu are held", (unsigned long long)used,
+               (unsigned long long)wanted);
+}
+
 static void check_end(void)
 {
+    if (play.limit.algorithm == LIMIT_CONCURRENT)
+        check_slots();
     int64_t later_us = play.clock_us + 3 * TTL_MS * US_PER_MS;
     uint64_t used = used_at(later_us), least = known(true), unsure = 0;
     for (unsigned i = 0; i < play.scene->workers; i++)
@@ -218,7 +254,7 @@ static void run_round(const struct scene *scene, uint64_t seed)
         if (play.workers[i].done)
             continue;
         if (scene->deaths && random_one_in(&play.random, 60)) {
-            play.workers[i].done = true;
+            play.workers[i].done = play.workers[i].dead = true;
             left--;
             continue;
         }
@@ -242,6 +278,8 @@ static const struct scene scenes[] = {
     { "few blocks, holders die", 5, 6, 6, LIMIT_FIXED_WINDOW, 3, .deaths = true, .clock_moves = true },
     { "slots", 5, 8, 3, LIMIT_CONCURRENT, BLOCKS_MAX, .renews = true },
     { "slots, holders die", 5, 8, 3, LIMIT_CONCURRENT, BLOCKS_MAX, .deaths = true, .clock_moves = true, .renews = true },
+    { "slots of the dead", 5, 8, 3, LIMIT_CONCURRENT, BLOCKS_MAX, .deaths = true, .renews = true },
+    { "joined slots of the dead", 5, 12, 12, LIMIT_CONCURRENT, BLOCKS_MAX, .deaths = true, .renews = true },
 };
 
 static void test_scene(void **state)

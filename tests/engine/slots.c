@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include "../limit/random.h"
+#include "engine/handle.h"
 #include "helpers.h"
 
 /* ---- asking ---- */
@@ -391,18 +392,26 @@ static void no_room_for_the_other_slots(void **state)
 
 /* ---- processes that die ---- */
 
-static void killed_processes(void **state)
+enum { CHILDREN = 5 };
+
+static void in_folder(char folder[static 32], char file[static 64])
 {
-    (void)state;
-    enum { CHILDREN = 5 };
-    char path[] = "/tmp/weir-slots-XXXXXX";
-    assert_non_null(mkdtemp(path));
-    char file[64];
-    snprintf(file, sizeof file, "%s/cells", path);
-    struct weir *weir =
-        open_with((struct weir_options){ .rules_text = RULE("{ concurrent: 5, ttl: 10s }"), .cells_file = file });
-    struct weir_receipt r;
+    strcpy(folder, "/tmp/weir-slots-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, 64, "%s/cells", folder);
+}
+
+static void remove_folder(const char *folder, const char *file)
+{
+    unlink(file);
+    rmdir(folder);
+}
+
+/* Each takes a slot, and is killed. */
+static void kill_some(struct weir *weir)
+{
     for (int i = 0; i < CHILDREN; i++) {
+        struct weir_receipt r;
         pid_t pid = fork();
         if (pid == 0) {
             run(weir, "k", NOW, &r);
@@ -412,14 +421,91 @@ static void killed_processes(void **state)
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status));
     }
+}
+
+static void killed_processes(void **state)
+{
+    (void)state;
+    char folder[32], file[64];
+    in_folder(folder, file);
+    struct weir *weir = open_with((struct weir_options){
+        .rules_text = RULE("[ { concurrent: 5, ttl: 1h }, { name: rate, max: 1000, per: 1h } ]"), .cells_file = file });
+    struct weir_receipt own, r[CHILDREN];
+    struct weir_verdict v;
+    kill_some(weir);
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW + S), 0);
+    assert_true(ask(weir, peek_of("e", "k", 1), NOW + S, &r[0], &v));
+    kill_some(weir); /* a child takes the place of another */
+    assert_true(run(weir, "k", NOW + S, &own));
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW + S), 1);
+    for (int i = 1; i < CHILDREN; i++)
+        assert_true(run(weir, "k", NOW + S, &r[i]));
+    assert_false(run(weir, "k", NOW + S, &r[0]));
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW + S), CHILDREN);
+    /* A handle is not its process: what was taken stays taken. */
+    weir_close(weir);
+    weir = open_with((struct weir_options){ .rules_text = RULE("{ concurrent: 5, ttl: 1h }"), .cells_file = file });
+    assert_false(run(weir, "k", NOW + 2 * S, &r[0]));
+    assert_int_equal(weir_release(weir, &own, NOW + 2 * S), 1);
+    assert_true(run(weir, "k", NOW + 2 * S, &r[0]));
+    weir_close(weir);
+    remove_folder(folder, file);
+}
+
+/* A command ends at once: its slots are for whoever has the receipt, and end with their time to live. */
+static void killed_visitors(void **state)
+{
+    (void)state;
+    char folder[32], file[64];
+    in_folder(folder, file);
+    struct weir_options options = {
+        .size = sizeof options, .rules_text = RULE("{ concurrent: 5, ttl: 10s }"), .cells_file = file, .cells_keys = 1000
+    };
+    struct weir *weir;
+    struct weir_receipt r;
+    assert_int_equal(weir_open_with(&weir, &options, NULL, true, NULL), 0);
+    kill_some(weir);
     assert_int_equal(in_flight(weir, "r", "concurrent", NOW), CHILDREN);
     assert_false(run(weir, "k", NOW + 9 * S, &r));
     assert_int_equal(in_flight(weir, "r", "concurrent", NOW + 10 * S), 0);
     for (int i = 0; i < CHILDREN; i++)
         assert_true(run(weir, "k", NOW + 10 * S, &r));
     weir_close(weir);
-    unlink(file);
-    rmdir(path);
+    remove_folder(folder, file);
+}
+
+/* A receipt is good in other processes. One that renews it goes on with the work. */
+static void handed_over(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULE("{ concurrent: 2, ttl: 1h }"));
+    struct weir_receipt r[2], more;
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool done = run(weir, "k", NOW, &r[0]) && run(weir, "k", NOW, &r[1]);
+        done = done && write(pipes[1], r, sizeof r) == sizeof r;
+        alarm(120);
+        for (;;)
+            pause();
+    }
+    close(pipes[1]);
+    for (size_t got = 0; got < sizeof r;) {
+        ssize_t n = read(pipes[0], (char *)r + got, sizeof r - got);
+        assert_true(n > 0);
+        got += (size_t)n;
+    }
+    close(pipes[0]);
+    assert_int_equal(weir_renew(weir, &r[0], 0, NOW), 1);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_true(run(weir, "k", NOW + S, &more));
+    assert_false(run(weir, "k", NOW + S, &more));
+    assert_int_equal(weir_release(weir, &r[1], NOW + S), 0); /* its owner died */
+    assert_int_equal(weir_release(weir, &r[0], NOW + S), 1);
+    assert_int_equal(in_flight(weir, "r", "concurrent", NOW + S), 1);
+    weir_close(weir);
 }
 
 /* ---- threads ---- */
@@ -636,6 +722,8 @@ int main(void)
         cmocka_unit_test(many_limits),
         cmocka_unit_test(renewed_by_the_rule),
         cmocka_unit_test(killed_processes),
+        cmocka_unit_test(killed_visitors),
+        cmocka_unit_test(handed_over),
         cmocka_unit_test(threads),
         cmocka_unit_test(as_the_model_says),
         cmocka_unit_test(a_hold_takes_a_part_only),

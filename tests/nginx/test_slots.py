@@ -333,6 +333,25 @@ def test_worker_is_killed(slow):
     upstream.close()
 
 
+@pytest.mark.parametrize("zone, path", [("", "/killed"), ("/kept", "/kept")])
+def test_slots_of_a_killed_worker_are_free(zone, path, slow):
+    """They do not wait for their time to live, which is a day."""
+    clients = [begin(path), begin(path)]
+    expect_holds("run", 2, zone)
+    upstreams = [slow.take(), slow.take()]
+    expect(g.ask(path).status, 429)
+    for pid in g.workers():
+        os.kill(pid, signal.SIGKILL)
+    for s in (*clients, *upstreams):
+        s.close()
+    until(lambda: len(g.workers()) == 2 and g.ask("/status").status == 200, "new workers")
+    expect_holds("run", 0, zone)
+    again = [begin(path), begin(path)]
+    for s in again:
+        slow.answer()
+    expect([status_of(s) for s in again], [200, 200])
+
+
 def test_worker_ends_without_its_requests(slow):
     """Nothing waits for the time to live, where nginx tells its workers to end at once."""
     client = begin("/kept")
