@@ -1,5 +1,6 @@
 /* What the limits of a request have left, for the headers of its answer. */
 #include "engine/counter.h"
+#include "engine/remote.h"
 #include "engine/verdict.h"
 
 static int64_t ms_up(int64_t us)
@@ -11,6 +12,8 @@ static int64_t ms_up(int64_t us)
  * cost. Counters of other kinds that have room may not have been asked for their state. */
 static const struct limit_state *state_of(const struct decision *d, const struct counter *c)
 {
+    if (c->kind == COUNTER_STANDIN && remote_of(d, c)->standin != ON_FAILURE_LOCAL)
+        return NULL; /* the store knows */
     if (d->allowed || c->outcome == COUNTER_REFUSES)
         return c->state;
     return c->kind == COUNTER_CELL ? &c->look.state : NULL;

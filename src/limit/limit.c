@@ -431,10 +431,15 @@ static bool amend_bucket(const struct limit *l, uint64_t taken_us, uint64_t from
     uint64_t less = left_of(l, taken_us, from, now_us), more = left_of(l, taken_us, to, now_us);
     if (less == more)
         return false;
-    uint64_t most = (l->base ? LIMIT_MAX_MAX : UINT32_MAX) * l->token;
-    uint64_t used = more < less ? limit_less(s.data - l->base, less - more) : s.data - l->base;
-    used += more > less ? (more - less < most - used ? more - less : most - used) : 0;
-    *state = limit_level_state(l, (int64_t)s.time, used);
+    if (more < less) {
+        *state = limit_level_state(l, (int64_t)s.time, limit_less(s.data - l->base, less - more));
+        return true;
+    }
+    /* More comes on top of what is used by now: time that has passed repays nothing of it a second time. */
+    struct limit_level level = limit_level(l, s, now_us);
+    uint64_t most = (l->base ? LIMIT_MAX_MAX : UINT32_MAX) * l->token, used = level.base < most ? level.base : most;
+    used += more - less < most - used ? more - less : most - used;
+    *state = limit_level_state(l, level.base_us, used);
     return true;
 }
 

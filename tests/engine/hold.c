@@ -183,6 +183,20 @@ static void settled_late_it_charges_what_is_true(void **state)
     }
 }
 
+/* A bucket has refilled by the time that the true amount is known. That repays what was held, and the true amount once. */
+static void a_bucket_is_repaid_once(void **state)
+{
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        struct weir *weir = open_rules("rules: [" RULE("r", BUCKET("100")) "]");
+        struct weir_receipt receipt = held(weir, 10, over ? 1000 : 60000, NOW);
+        assert_int_equal(settle(weir, &receipt, 100, NOW + 30 * S), 1);
+        assert_int_equal(left(weir, NOW + 30 * S), 50);
+        assert_int_equal(left(weir, NOW + 60 * S), 100);
+        weir_close(weir);
+    }
+}
+
 /* A fixed window that nobody used any more begins anew; the true amount is charged all the same while the old one lasts. */
 static void settled_late_into_another_window(void **state)
 {
@@ -680,6 +694,7 @@ int main(void)
         cmocka_unit_test(it_ends_by_itself),
         cmocka_unit_test(or_is_kept),
         cmocka_unit_test(settled_late_it_charges_what_is_true),
+        cmocka_unit_test(a_bucket_is_repaid_once),
         cmocka_unit_test(settled_late_into_another_window),
         cmocka_unit_test(a_window_that_is_over_takes_nothing),
         cmocka_unit_test(renewed_it_goes_on),

@@ -7,6 +7,7 @@ from support import SANITIZED, expect, until
 from support.crowd import Crowd, agree, ask, charged, spend, total
 from support.outage import DEADLINE_S, HOSTS, REST_S, SLACK_S, SMALL
 from support.outage import all_down, all_up, decided_without, field, fleet, more, settled, subjects_of
+from support.service import Service
 from support.store import Store
 
 STOP_S = 5
@@ -118,3 +119,18 @@ def test_kept():
         for node in nodes:
             until(lambda: node.status()["replaced"] == 2, "that it is another is noticed")
             agree(node, up=3, down=2, replaced=2)
+
+
+def test_headers_do_not_guess():
+    """What only the store knows is not said while it is away: a refused client must not read that something is left."""
+    rules = """
+rules:
+  - { id: one, by: key, on_store_failure: deny, limits: [ { name: a, max: 2, per: 1h }, { name: b, max: 2, per: 2h } ] }
+  - { id: two, by: key, on_store_failure: deny, limits: [ { name: a, max: 2, per: 1h } ] }
+"""
+    with Store() as store, Service("--counters", store.address, rules=rules) as s:
+        expect(s.check(key="k", reject=True).status, 200)
+        store.kill()
+        refused = s.check(key="k", reject=True)
+        expect((refused.status, refused.headers["RateLimit"]), (503, '"one/a";r=0;t=1'))
+        expect(refused.headers["RateLimit-Policy"].count("q=2"), 3, "the policies stay")
