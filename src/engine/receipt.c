@@ -195,6 +195,23 @@ static int64_t add_hold(struct making *m, const struct decision *d, const struct
     return until_us;
 }
 
+/* What a reservation does not name is not charged, and belongs to the window that is current, or would be. */
+static struct limit_state looked_state(const struct counter *c)
+{
+    return limit_take(c->ask.limit, &c->window, *c->state, c->ask.now_us, 0).next;
+}
+
+static void add_looked(struct making *m, const struct counter *c)
+{
+    const struct limit *limit = c->ask.limit;
+    struct receipt_how how = { .kind = RECEIPT_CELL, .algorithm = limit->algorithm };
+    struct limit_state state = looked_state(c);
+    int64_t until_us = limit_outlook(limit, state, c->ask.now_us).decays_us;
+    m->until_us = until_us > m->until_us ? until_us : m->until_us;
+    m->numbered = true;
+    add(m, c, limit_origin(limit, state, c->ask.now_us), &how);
+}
+
 static void add_cell(struct making *m, const struct decision *d, const struct counter *c)
 {
     const struct limit *limit = c->ask.limit;
@@ -228,7 +245,7 @@ static void add_store(struct making *m, const struct decision *d, const struct c
         how.off_ms = SLICE_OFF_MS;
         origin = (uint64_t)(rc->end_us + remote_offset_us(d));
     } else {
-        origin = limit_origin(limit, *c->state, d->remote->call.server_us);
+        origin = limit_origin(limit, c->held ? *c->state : looked_state(c), d->remote->call.server_us);
     }
     struct weir_charged *charged = add(m, c, origin, &how);
     charged->key = name;
@@ -251,10 +268,24 @@ static int64_t store_time(const struct decision *d)
 static void add_counter(struct making *m, const struct decision *d, const struct counter *c)
 {
     bool slot = c->kind == COUNTER_STANDIN && c->on_hold; /* it would stay in use until its time to live */
-    if (c->kind == COUNTER_CELL || slot)
+    if (c->kind == COUNTER_CELL && !c->held)
+        add_looked(m, c);
+    else if (c->kind == COUNTER_CELL || slot)
         add_cell(m, d, c);
     else if (c->kind != COUNTER_STANDIN)
         add_store(m, d, c);
+}
+
+/* What there is no room for cannot be given back: so slots come first. Limits of units that a reservation does not name
+ * come last: nothing is charged there until it is settled. */
+enum rank { RANK_SLOT, RANK_CHARGED, RANK_LOOKED, RANKS };
+
+static enum rank rank_of(const struct decision *d, const struct counter *c)
+{
+    if (c->held)
+        return c->limit->limit.algorithm == LIMIT_CONCURRENT ? RANK_SLOT : RANK_CHARGED;
+    bool looked = d->request->ttl_ms > 0 && c->ask.cost == 0 && c->outcome == COUNTER_FITS;
+    return looked && (c->kind == COUNTER_CELL || c->kind == COUNTER_STORE) ? RANK_LOOKED : RANKS;
 }
 
 void receipt_make(const struct decision *d, struct weir_receipt *ret)
@@ -264,13 +295,10 @@ void receipt_make(const struct decision *d, struct weir_receipt *ret)
     ret->until_us = d->request->ttl_ms > 0 ? d->now_us + d->request->ttl_ms * US_PER_MS : 0;
     ret->store_us = d->remote ? store_time(d) : 0;
     struct making m = { ret, d->now_us, false, false };
-    /* Slots first: what there is no room for cannot be given back. */
-    for (int slots = 1; slots >= 0; slots--)
-        for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++) {
-            const struct counter *c = &d->counters[i];
-            if (c->held && (c->limit->limit.algorithm == LIMIT_CONCURRENT) == slots)
-                add_counter(&m, d, c);
-        }
+    for (enum rank rank = RANK_SLOT; rank < RANKS; rank++)
+        for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++)
+            if (rank_of(d, &d->counters[i]) == rank)
+                add_counter(&m, d, &d->counters[i]);
     end(&m, d->bound->cells, d->remote ? d->remote->weir : NULL);
 }
 

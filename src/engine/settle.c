@@ -119,7 +119,8 @@ static bool settle_cell(const struct settling *s, uint32_t i, bool alone)
     uint64_t to = slot ? 0 : amount_of(&s->amounts, charged);
     if (limit->limit.algorithm == LIMIT_CALENDAR)
         window = limit_current_window(limit, s->now_us);
-    return cells_settle(s->bound->cells, &limit->limit, &window, &in, to, s->now_us) || (to == in.amount && in.id == 0);
+    bool same = in.id == 0 && to == in.amount && to > 0; /* a charge that was right */
+    return cells_settle(s->bound->cells, &limit->limit, &window, &in, to, s->now_us) || same;
 }
 
 /* ---- the store ---- */

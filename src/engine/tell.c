@@ -64,7 +64,7 @@ static bool add_to_call(struct posted *p, const struct weir_receipt *receipt, co
     if (!receipt_name(receipt, charged, &name) || how.algorithm > LIMIT_CONCURRENT)
         return false;
     if (!is_told(t, charged, to))
-        return t->what == TELL_SETTLED;
+        return t->what == TELL_SETTLED && charged->cost > 0;
     int64_t hold_us = t->what == TELL_RENEWED ? renewed_us(t, charged) : how.on_hold;
     if (!how.on_hold || how.off_ms > 0)
         how.nth = (uint32_t)(charged - receipt->charged); /* the mark of each charge is its own */

@@ -352,6 +352,35 @@ static void units_are_settled_by_name(void **state)
     weir_close(weir);
 }
 
+static void units_that_were_not_named_are_charged_when_settled(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(UNITS);
+    struct weir_cost actual[] = { { WEIR_STR("tokens"), 120 }, { WEIR_STR("dollars"), 7 } };
+    struct weir_receipt receipt = held(weir, 1, 1000, NOW);
+    assert_int_equal(weir_settle(weir, &receipt, 1, actual, 2, NOW), 3);
+    assert_int_equal(weir_settle(weir, &receipt, 1, actual, 2, NOW), 0);
+    assert_int_equal(used_of(weir, "tokens", NOW), 120);
+    assert_int_equal(used_of(weir, "dollars", NOW), 7);
+    assert_int_equal(used_of(weir, "", NOW), 1);
+    /* Late, and into the month, when the minute is over. */
+    receipt = held(weir, 1, 1000, NOW);
+    assert_int_equal(weir_settle(weir, &receipt, 1, actual, 1, NOW + 2 * S), 2);
+    assert_int_equal(used_of(weir, "tokens", NOW + 2 * S), 240);
+    receipt = held(weir, 1, 1000, NOW);
+    assert_int_equal(weir_settle(weir, &receipt, 1, actual, 2, NOW + 90 * S), 1);
+    assert_int_equal(used_of(weir, "dollars", NOW + 90 * S), 14);
+    assert_int_equal(used_of(weir, "tokens", NOW + 90 * S), 0);
+    /* Nothing is charged for those that are not named then, either, and a cancelled one leaves nothing. */
+    receipt = held(weir, 1, 1000, NOW + 90 * S);
+    assert_int_equal(weir_settle(weir, &receipt, 1, NULL, 0, NOW + 90 * S), 1);
+    receipt = held(weir, 1, 1000, NOW + 90 * S);
+    assert_int_equal(weir_refund(weir, &receipt, NOW + 90 * S), 1);
+    assert_int_equal(used_of(weir, "", NOW + 90 * S), 1);
+    assert_int_equal(used_of(weir, "dollars", NOW + 90 * S), 14);
+    weir_close(weir);
+}
+
 /* ---- what is not a hold ---- */
 
 static void wrong_arguments(void **state)
@@ -701,6 +730,7 @@ int main(void)
         cmocka_unit_test(a_changed_max_forgets_no_true_amount),
         cmocka_unit_test(all_or_nothing),
         cmocka_unit_test(units_are_settled_by_name),
+        cmocka_unit_test(units_that_were_not_named_are_charged_when_settled),
         cmocka_unit_test(wrong_arguments),
         cmocka_unit_test(a_peek_holds_nothing),
         cmocka_unit_test(a_shadow_rule_holds_too),

@@ -356,3 +356,15 @@ def test_a_killed_host_leaks_nothing(store, hosts):
             thread.join()
         until(lambda: reserve(wire, "window", "dies", BUDGET, 600000)[0] == 1, "all of it is free")
         expect(wire.ask("WEIR.CHECK", "event", "window", "key", "dies")[0], 0)
+
+
+def test_units_that_were_not_named(hosts):
+    """They are charged when they are settled, on any host, once."""
+    with Wire(hosts[0]) as wire, Wire(hosts[1]) as there:
+        hold = reserve(wire, "year", "unnamed", 1, 60000)[HOLD]
+        for _ in range(2):
+            there.ask("WEIR.SETTLE", hold, "cost", "1", "cost:tokens", "60")
+        peek = ("WEIR.PEEK", "event", "year", "key", "unnamed", "cost:tokens")
+        until(lambda: wire.ask(*peek, "41")[0] == 0, "they are charged")
+        expect((wire.ask(*peek, "40")[0], wire.ask(*peek, "0", "cost", str(10 * BUDGET - 1))[0]), (1, 1))
+        expect(wire.ask(*peek, "0", "cost", str(10 * BUDGET))[0], 0)
