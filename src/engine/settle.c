@@ -1,4 +1,4 @@
-/* Settling what a receipt names: the true amounts take the place of what was held or charged.
+/* Settles a receipt: the true amounts replace the amounts that were held or charged.
  *
  * Nothing is given back that was not charged: a receipt is sealed with the table's secret and identity, and names cells by
  * their generation, so a cell that was given to another subject or was reset meanwhile gets nothing, nor does a later
@@ -7,8 +7,8 @@
  * Nothing is settled twice: receipts are numbered, and the table knows which numbers can still be used (receipt_ring.c).
  * The number is used first. A process that dies after that leaves a hold to its time to live, and a charge as it is.
  *
- * What counts in the store can be settled on any of its hosts: the receipt is sealed with the store's secret, too, and the
- * store itself sees to it that nothing is settled twice. Another host leaves the rest of the receipt alone. */
+ * Any host of a store can settle the limits that the store counts: the receipt is also sealed with the store's secret, and
+ * the store prevents settling twice. Another host ignores the other limits of the receipt. */
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -51,7 +51,7 @@ static uint64_t true_amount(const struct amounts *a, const struct weir_charged *
 
 /* ---- cells ---- */
 
-/* A slot is freed whatever became of its rule. This has what that needs of a limit. */
+/* A slot is freed even if its rule was changed or removed; freeing needs only these fields of a limit. */
 static const struct bound_limit lost_slot = {
     .limit = { .algorithm = LIMIT_CONCURRENT, .max = LIMIT_MAX_MAX, .capacity = LIMIT_MAX_MAX, .per_us = US_PER_S }
 };
@@ -148,7 +148,7 @@ static void on_sent(struct store_call *call)
     free(call);
 }
 
-/* Holds have to be told that they are settled, also with what they were. Charges stay as they are then. */
+/* A hold must be settled even if its amount does not change. A charge needs no call then. */
 static bool is_told(const struct settling *s, const struct weir_charged *charged, uint64_t to)
 {
     bool on_hold = receipt_how(charged).on_hold;
@@ -186,7 +186,7 @@ static bool add_to_call(struct posted *p, const struct settling *s, const struct
     return true;
 }
 
-/* Settles or renews what counts there; returns the number of these limits. Nobody waits for the answer. */
+/* Settles or renews the limits that the store counts and returns their number. Nothing waits for the answer. */
 static int settle_store(const struct settling *s)
 {
     struct weir *weir = s->weir;
@@ -262,7 +262,7 @@ static int settle_all(struct settling *s)
     return first ? settled + told : freed;
 }
 
-/* Receipts are good for a day, by the clock of whoever made them. Other hosts know only the store's. */
+/* A receipt is valid for a day by the clock of the host that made it. Other hosts know only the store's clock. */
 static bool is_fresh(const struct settling *s)
 {
     const struct weir_receipt *r = s->receipt;
