@@ -53,14 +53,14 @@ size_t blocks_bytes(uint64_t bucket_count);
 /* The blocks of a table begin there. */
 void blocks_place(struct cells *cells, char *base);
 
-/* Reads the block that a state names. False: it has another content by now, or is damaged. */
+/* Reads the block that a state names. Returns false if the block has been reused, or is damaged. */
 bool block_read(struct cells *cells, uint64_t key, struct limit_state name, struct held *ret);
-/* Writes a block that no cell names yet, with at least one hold. Holds for which there is no room are joined. False: there
- * is no block. */
+/* Writes a block that no cell names yet, with at least one hold. Holds that do not fit are merged. Returns false if no
+ * block is free. */
 bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held *held, struct limit_state *ret);
-/* Who has the block: to be read while a cell names it. */
+/* Returns the owner of a block. Call it while a cell names the block. */
 word16 block_owner(const struct cells *cells, struct limit_state name);
-/* No cell names it any more. Does nothing if it has been claimed since: a block that nobody names may be, at once. */
+/* Frees a block that no cell names any more. Does nothing if the block has a new owner: it can be claimed at any time. */
 void block_free(struct cells *cells, struct limit_state name, word16 owner);
 
 #endif

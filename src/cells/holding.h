@@ -1,12 +1,12 @@
-/* A cell and its holds: reading both, and putting others in their place. */
+/* Reads and replaces the state of a cell together with its holds. */
 #ifndef CELLS_HOLDING_H
 #define CELLS_HOLDING_H
 
 #include "cells/blocks.h"
 #include "cells/cell.h"
 
-/* Reads what a cell has. False: it is not as it was read any more. What a damaged block had is lost, as damaged cells are.
- */
+/* Reads the state and the holds of a cell. Returns false if the cell has changed since `s` was read. A damaged block reads
+ * as an unused cell, like a damaged cell. */
 bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *ret);
 
 /* Returns the outlook of a state whose holds may last longer. */
@@ -19,14 +19,15 @@ static inline struct limit_outlook last_as_long(const struct limit_outlook *outl
 }
 
 enum put { PUT, PUT_LOST, PUT_NO_ROOM };
-/* Puts it in the place of what was read. */
+/* Replaces `s`, which was read from the cell, by the state and holds of `h`. */
 enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
                   const struct limit_outlook *outlook, int64_t now_us);
-/* The same without its holds, where there is no block for them: they become charges that stay, which refuses too much
- * rather than too little. */
+/* Does the same without the holds, for when no block is free. The holds become charges, which refuses too much rather than
+ * too little. */
 enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
                      const struct limit_outlook *outlook, int64_t now_us);
-/* One or the other. PUT_NO_ROOM: these are slots, which would stay for ever without their holds; nothing has changed. */
+/* Calls put_held() or, if no block is free, put_without(). PUT_NO_ROOM: these are slots, which nothing would end without
+ * their holds; nothing has changed. */
 enum put put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
                     const struct limit_outlook *outlook, int64_t now_us);
 

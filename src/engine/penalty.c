@@ -13,7 +13,7 @@
  *
  * In a full table these cells are dropped before the counts of subjects that have used more than half of a limit, and after
  * those that have used less: a flood of new subjects lifts no penalty, and a crowd of penalised ones does not push out
- * counts that refuse. What a dropped cell forgets is a penalty, not a count: the limits hold without it. */
+ * counts that refuse. A dropped cell loses a penalty, not a count: the limits hold without it. */
 #include "engine/penalty.h"
 
 #include "base/check.h"

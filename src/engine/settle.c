@@ -1,14 +1,15 @@
-/* Settling what a receipt names: the true amounts take the place of what was held or charged.
+/* Settles a receipt: the true amounts replace the amounts that were held or charged.
  *
  * Nothing is given back that was not charged: a receipt is sealed with the table's secret and identity, and names cells by
  * their generation, so a cell that was given to another subject or was reset meanwhile gets nothing, nor does a later
  * window, a rule that was removed, or a bucket that fills at another rate by now.
  *
- * Nothing is settled twice: receipts are numbered, and the table knows which numbers can still be used (receipt_ring.c).
- * The number is used first. A process that dies after that leaves a hold to its time to live, and a charge as it is.
+ * Nothing is settled twice: a hold tells by itself whether it was settled, and receipts of anything else are numbered; the
+ * table knows which numbers can still be used (receipt_ring.c). The number is used first. A process that dies after that
+ * leaves a hold to its time to live, and a charge as it is.
  *
- * What counts in the store can be settled on any of its hosts: the receipt is sealed with the store's secret, too, and the
- * store itself sees to it that nothing is settled twice. Another host leaves the rest of the receipt alone. */
+ * Any host of a store can settle the limits that the store counts: the receipt is also sealed with the store's secret, and
+ * the store prevents settling twice. Another host ignores the other limits of the receipt. */
 #include "base/err.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
@@ -33,7 +34,7 @@ struct settling {
 
 /* ---- cells ---- */
 
-/* A slot is freed whatever became of its rule. This has what that needs of a limit. */
+/* A slot is freed even if its rule was changed or removed; freeing needs only these fields of a limit. */
 static const struct bound_limit lost_slot = {
     .limit = { .algorithm = LIMIT_CONCURRENT, .max = LIMIT_MAX_MAX, .capacity = LIMIT_MAX_MAX, .per_us = US_PER_S }
 };
@@ -125,6 +126,7 @@ static bool settle_cell(const struct settling *s, uint32_t i, bool alone)
 
 /* ---- the store ---- */
 
+/* Settles or renews the limits that the store counts and returns their number. Nothing waits for the answer. */
 static int settle_store(const struct settling *s)
 {
     struct telling telling = { .amounts = s->amounts, .ttl_ms = s->renew_ms, .now_us = s->now_us };
@@ -177,7 +179,7 @@ static int settle_all(struct settling *s)
     return number == RING_OPEN ? settled + told : settled;
 }
 
-/* Receipts are good for a day, by the clock of whoever made them. Other hosts know only the store's. */
+/* A receipt is valid for a day by the clock of the host that made it. Other hosts know only the store's clock. */
 static bool is_fresh(const struct settling *s)
 {
     const struct weir_receipt *r = s->receipt;

@@ -1,4 +1,4 @@
-/* What the limits of a request have left, for the headers of its answer. */
+/* Reports the remaining amounts of a request's limits, for the headers of its answer. */
 #include "engine/counter.h"
 #include "engine/remote.h"
 #include "engine/verdict.h"
@@ -8,7 +8,7 @@ static int64_t ms_up(int64_t us)
     return us < 0 ? us : (us + US_PER_MS - 1) / US_PER_MS;
 }
 
-/* A refused request charges nothing. So what counts is the state of a cell before this decision took and gave back its
+/* A refused request charges nothing, so this uses the state of a cell from before the decision took and gave back its
  * cost. Counters of other kinds that have room may not have been asked for their state. */
 static const struct limit_state *state_of(const struct decision *d, const struct counter *c)
 {

@@ -149,7 +149,7 @@ void limit_without_bound(const struct limit *limit, struct limit *ret);
  * not charged. */
 struct limit_state limit_charge(const struct limit *limit, const struct window *window, struct limit_state state,
                                 int64_t now_us, uint64_t cost);
-/* What limit_take does under a limit with `overdraft`: if 1 fits, all of `cost` is charged. cost > 0. */
+/* limit_take() for a limit with `overdraft`: if 1 fits, all of `cost` is charged. cost > 0. */
 struct limit_take limit_overdraw(const struct limit *limit, const struct window *window, struct limit_state state,
                                  int64_t now_us, uint64_t cost);
 /* Returns how much has to fit for a charge of `cost` to pass. A cost above LIMIT_MAX_MAX never passes, not even with
@@ -162,8 +162,8 @@ static inline uint64_t limit_needs(const struct limit *limit, uint64_t cost)
  * states do, and a refund undoes it. At least half of what states count if the capacity is at most LIMIT_OVERDRAFT_MAX. */
 uint64_t limit_overdraft_cost(const struct limit *limit);
 
-/* What a charge belongs to: returns the window of a state that was charged at now_us, as one number: of a fixed or calendar
- * window its end and above it, in 8 bits, its length; of a sliding one its start; of a bucket, which has none, now_us. */
+/* Returns the window that a charge at now_us belongs to, as one number. For a fixed or calendar window this is its end with
+ * its length in the 8 bits above; for a sliding window, its start; for a bucket, which has no window, now_us. */
 uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64_t now_us);
 /* Returns the end of a fixed or calendar window. */
 static inline int64_t limit_origin_end(uint64_t origin)
@@ -178,7 +178,7 @@ struct limit_state limit_origin_state(const struct limit *limit, uint64_t origin
  * window). */
 bool limit_refund(const struct limit *limit, uint64_t origin, uint64_t cost, int64_t now_us, struct limit_state *state);
 /* Makes `to` of the amount `from` that was charged to `origin`, as if it had been so from the start; more than there is
- * room for is owed. What belongs to a window that *state has left, but that is not over, is charged to the current one.
+ * room for is owed. If *state has left the window of `origin` before its end, the current window is charged.
  * False: nothing has changed. */
 bool limit_amend(const struct limit *limit, const struct window *window, uint64_t origin, uint64_t from, uint64_t to,
                  int64_t now_us, struct limit_state *state);

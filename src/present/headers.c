@@ -68,7 +68,7 @@ char *policy_name_put(char *to, sv rule, sv limit)
     return to + limit.len;
 }
 
-/* Returns what a limit counts, as `qu` names it; empty: requests, which is the default. */
+/* Returns the unit of a limit as a value of `qu`; empty for requests, the default. */
 static sv quota_unit(const struct bound_limit *limit)
 {
     return limit->limit.algorithm == LIMIT_CONCURRENT ? SV("concurrent-requests") : limit->unit;
@@ -364,7 +364,7 @@ static char *put_duration(char *to, int64_t ms)
     return put_text(to, SV("s"));
 }
 
-/* What is shown for one unit. */
+/* The numbers in the headers of one unit. */
 struct unit_left {
     bool known;
     uint64_t max, remaining;

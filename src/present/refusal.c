@@ -1,4 +1,4 @@
-/* A refusal as HTTP: what the rule, the settings and the program's own function say of it. */
+/* A refusal as HTTP, as set by the rule, the settings and the program's own function. */
 #include <stdio.h>
 
 #include "engine/handle.h"

@@ -4,7 +4,7 @@
 #include "engine/handle.h"
 #include "present/present.h"
 
-/* Copies what fits and a NUL, without cutting a character. Returns the length of the whole text. */
+/* Copies as many whole characters as fit, and a NUL. Returns the length of the whole text. */
 static size_t text_out(sv text, char *buf, size_t cap)
 {
     if (cap > 0) {

@@ -322,23 +322,12 @@ static const struct scene scenes[] = {
 
 static void test_scene(void **state)
 {
-    const struct scene *scene = *state;
-    const char *rounds = getenv("TEST_ROUNDS");
-    uint64_t seed = random_seed();
-    unsigned long count = rounds ? strtoul(rounds, NULL, 10) : 5000 / SLOWER;
-    if (getenv("TEST_SEED") && !rounds)
-        count = 1;
     play.table = table_of_cells(TABLE_CELLS);
-    for (unsigned long i = 0; i < count; i++)
-        run_round(scene, seed + i);
+    stepped_rounds(*state, 5000, run_round);
     cells_close(play.table);
 }
 
 int main(void)
 {
-    enum { SCENES = sizeof scenes / sizeof scenes[0] };
-    struct CMUnitTest tests[SCENES];
-    for (unsigned i = 0; i < SCENES; i++)
-        tests[i] = (struct CMUnitTest){ scenes[i].name, test_scene, NULL, NULL, (void *)(uintptr_t)&scenes[i] };
-    return cmocka_run_group_tests_name("cells/interleave", tests, NULL, NULL);
+    return stepped_main("cells/interleave", scenes, sizeof scenes / sizeof *scenes, sizeof *scenes, test_scene);
 }

@@ -71,6 +71,7 @@ enum {
     STEPPED_MAX = 5, /* workers */
     STEPPED_STACK_BYTES = 256 * 1024,
     STEPPED_STEPS_MAX = 1000000, /* in one round; more is an endless loop */
+    STEPPED_SCENES_MAX = 20,
 };
 
 static struct {
@@ -128,6 +129,38 @@ static void stepped_run(unsigned worker, unsigned budget)
     stepped.current = worker;
     stepped.budget = budget;
     swapcontext(&stepped.scheduler, &stepped.workers[worker]);
+}
+
+/* ---- scenes, and their rounds ---- */
+
+/* A file's own; its first member is its name. */
+struct scene;
+
+/* One round from each of the next seeds: TEST_ROUNDS of them, or as many as usual; a single one if TEST_SEED alone is
+ * given. */
+static void stepped_rounds(const struct scene *scene, unsigned long usual,
+                           void (*run_round)(const struct scene *, uint64_t seed))
+{
+    const char *rounds = getenv("TEST_ROUNDS");
+    uint64_t seed = random_seed();
+    unsigned long count = rounds ? strtoul(rounds, NULL, 10) : usual / SLOWER;
+    if (getenv("TEST_SEED") && !rounds)
+        count = 1;
+    for (unsigned long i = 0; i < count; i++)
+        run_round(scene, seed + i);
+}
+
+/* Runs a test for each scene of an array. */
+static int stepped_main(const char *group, const void *scenes, size_t count, size_t scene_bytes, CMUnitTestFunction test)
+{
+    static struct CMUnitTest tests[STEPPED_SCENES_MAX];
+    assert_true(count <= STEPPED_SCENES_MAX);
+    for (size_t i = 0; i < count; i++) {
+        const void *scene = (const char *)scenes + i * scene_bytes;
+        tests[i] = (struct CMUnitTest){ *(const char *const *)scene, test, NULL, NULL, (void *)(uintptr_t)scene };
+    }
+    /* Those of the array that are left empty do not count. */
+    return cmocka_run_group_tests_name(group, tests, NULL, NULL);
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -201,11 +202,25 @@ static void mariadb_args(const struct keeper *k, struct args *args)
     arg(args, "--innodb-buffer-pool-size=16M");
     arg(args, "--innodb-log-file-size=4M");
     arg(args, "--innodb-use-native-aio=0");
+    /* Tests kill the server, not the machine: nothing needs to be on disk. */
     arg(args, "--innodb-flush-log-at-trx-commit=2");
+    arg(args, "--innodb-flush-method=nosync");
+    arg(args, "--innodb-doublewrite=0");
     arg(args, "--skip-name-resolve");
 }
 
 static bool init_mariadb(const struct keeper *k)
+{
+    struct args args = { 0 };
+    arg(&args, "/usr/bin/mariadb-install-db");
+    mariadb_args(k, &args);
+    arg(&args, "--auth-root-authentication-method=normal");
+    arg(&args, "--skip-test-db");
+    return run_program(k, &args);
+}
+
+/* For --init-file: MariaDB runs it at each start. */
+static bool write_init_sql(const struct keeper *k)
 {
     static const char sql[] =
         "CREATE DATABASE IF NOT EXISTS weir CHARACTER SET utf8mb4;\n"
@@ -213,14 +228,7 @@ static bool init_mariadb(const struct keeper *k)
         "CREATE USER IF NOT EXISTS '" SERVER_USER "'@'127.0.0.1' IDENTIFIED BY '" SERVER_PASSWORD "';\n"
         "GRANT ALL ON *.* TO '" SERVER_USER "'@'localhost' WITH GRANT OPTION;\n"
         "GRANT ALL ON *.* TO '" SERVER_USER "'@'127.0.0.1';\n";
-    struct args args = { 0 };
-    if (!write_file(k, "init.sql", sql))
-        return false;
-    arg(&args, "/usr/bin/mariadb-install-db");
-    mariadb_args(k, &args);
-    arg(&args, "--auth-root-authentication-method=normal");
-    arg(&args, "--skip-test-db");
-    return run_program(k, &args);
+    return write_file(k, "init.sql", sql);
 }
 
 static pid_t spawn_mariadb(const struct keeper *k)
@@ -236,6 +244,74 @@ static pid_t spawn_mariadb(const struct keeper *k)
     pid_t pid = spawn(k, &args);
     args_done(&args);
     return pid;
+}
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *place)
+{
+    (void)info;
+    (void)type;
+    (void)place;
+    remove(path);
+    return 0;
+}
+
+static void remove_folder(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* With the owners of its files. */
+static bool copy_folder(const char *from, const char *to)
+{
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl("/bin/cp", "cp", "-a", "--reflink=auto", from, to, NULL);
+        _exit(127);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+/* Younger than this program and the server's, either of which may make other data. */
+static bool is_current(const struct keeper *k, const char *kept)
+{
+    char server[PATH_MAX] = "/usr/sbin/mariadbd";
+    struct stat data, others[2];
+    if (k->kind == SOURCE_POSTGRES && !postgres_program("postgres", server))
+        return false;
+    return access(kept, R_OK | X_OK) == 0 && stat(kept, &data) == 0 && stat("/proc/self/exe", &others[0]) == 0 &&
+           stat(server, &others[1]) == 0 && data.st_ctime > others[0].st_ctime && data.st_ctime > others[1].st_ctime;
+}
+
+static bool keep_data(const char *data, const char *kept)
+{
+    char unfinished[PATH_MAX];
+    snprintf(unfinished, sizeof unfinished, "%s.new", kept);
+    remove_folder(unfinished);
+    remove_folder(kept);
+    return copy_folder(data, unfinished) && rename(unfinished, kept) == 0;
+}
+
+/* Making the data takes longer than most tests: the first makes it, and keeps a copy in the build folder for the others. */
+static bool make_data(const struct keeper *k)
+{
+    bool postgres = k->kind == SOURCE_POSTGRES, made;
+    const char *kept = postgres ? SERVERS_DATA "/postgres.data" : SERVERS_DATA "/mysql.data";
+    const char *lock_path = postgres ? SERVERS_DATA "/postgres.lock" : SERVERS_DATA "/mysql.lock";
+    char data[PATH_MAX];
+    snprintf(data, sizeof data, "%s/data", k->folder);
+    int lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    bool locked = lock >= 0 && flock(lock, LOCK_EX) == 0;
+    if (locked && is_current(k, kept)) {
+        made = copy_folder(kept, data);
+    } else {
+        made = postgres ? init_postgres(k) : init_mariadb(k);
+        if (made && locked && !keep_data(data, kept))
+            fprintf(stderr, "%s: cannot keep the data of a new server here\n", kept);
+    }
+    if (lock >= 0)
+        close(lock);
+    return made && (postgres || write_init_sql(k));
 }
 
 /* PostgreSQL says so in a file; MariaDB opens its socket last. */
@@ -341,19 +417,10 @@ static bool obey(struct keeper *k, char command, int fd)
     return false;
 }
 
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *place)
-{
-    (void)info;
-    (void)type;
-    (void)place;
-    remove(path);
-    return 0;
-}
-
 __attribute__((noreturn)) static void keep(struct keeper *k, int fd)
 {
     char command, answer;
-    bool good = k->kind == SOURCE_POSTGRES ? init_postgres(k) : init_mariadb(k);
+    bool good = make_data(k);
     if (!good)
         show_log(k);
     answer = good ? DONE : FAILED;
@@ -364,7 +431,7 @@ __attribute__((noreturn)) static void keep(struct keeper *k, int fd)
                 break;
         }
     end(k, k->kind == SOURCE_POSTGRES ? SIGQUIT : SIGKILL);
-    nftw(k->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_folder(k->folder);
     _exit(0);
 }
 
