@@ -491,6 +491,10 @@ WEIR_API int weir_release(struct weir *weir, const struct weir_receipt *receipt,
 /* Cancels a hold, or gives back a charge, for example because the work failed: settles with 0. */
 WEIR_API int weir_refund(struct weir *weir, const struct weir_receipt *receipt, int64_t now_us);
 
+/* Returns whether some limit of the receipt counts this unit; without a name, requests. Amounts in other units are not
+ * settled, for example because their name is misspelt. */
+WEIR_API bool weir_receipt_counts(const struct weir_receipt *receipt, struct weir_str unit);
+
 /* Writes a receipt as hexadecimal digits, to send it elsewhere. Returns the length of the whole text; writes at
  * most cap - 1 bytes of it and a NUL, or nothing if cap is 0. */
 WEIR_API size_t weir_receipt_text(const struct weir_receipt *receipt, char *buf, size_t cap);

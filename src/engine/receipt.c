@@ -53,6 +53,14 @@ uint32_t receipt_unit(sv unit)
     return unit.len ? hash : 0;
 }
 
+bool weir_receipt_counts(const struct weir_receipt *receipt, struct weir_str unit)
+{
+    bool counts = false;
+    for (uint32_t i = 0; i < receipt->count && i < WEIR_RECEIPT_LIMITS; i++)
+        counts = counts || receipt->charged[i].unit == receipt_unit(unit);
+    return counts;
+}
+
 /* ---- making one ---- */
 
 /* A receipt that is being made. */

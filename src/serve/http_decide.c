@@ -311,11 +311,36 @@ static int end_hold(struct http_call *call, struct server *server, const struct 
     return given;
 }
 
+/* Adds a unit in which something was settled that no limit of the receipt counts: its name may be misspelt. */
+static void add_uncounted(struct buf *out, const struct weir_receipt *receipt, sv unit, uint64_t amount, size_t *count)
+{
+    if (amount == 0 || amount == WEIR_AS_HELD || weir_receipt_counts(receipt, unit))
+        return;
+    buf_add(out, (*count)++ ? SV(",") : SV(",\"uncounted\":["));
+    buf_json(out, unit.len ? unit : SV("requests"));
+}
+
+static void write_ended(struct buf *out, const struct ending *ending, int limits, const struct ask *ask,
+                        const struct weir_receipt *receipt)
+{
+    const struct weir_request *r = ask->requests;
+    size_t uncounted = 0;
+    buf_printf(out, "{\"%s\":%d", ending->answer, limits);
+    if (ending->kind == ASK_SETTLE) {
+        add_uncounted(out, receipt, (sv){ 0 }, r->cost, &uncounted);
+        for (size_t i = 0; i < r->cost_count; i++)
+            add_uncounted(out, receipt, r->costs[i].unit, r->costs[i].amount, &uncounted);
+    }
+    buf_add(out, uncounted ? SV("]}\n") : SV("}\n"));
+}
+
 static void end(struct http_call *call, struct server *server, const struct ending *ending)
 {
+    enum { ANSWER_MAX = 64 << 10 };
     struct ask ask;
     struct weir_receipt receipt;
-    char why[ASK_WHY_MAX], answer[64];
+    struct buf answer;
+    char why[ASK_WHY_MAX];
     if (has_query(call, ending->done))
         return;
     unsigned status = ask_read(&ask, call->body, ending->kind, why);
@@ -325,15 +350,20 @@ static void end(struct http_call *call, struct server *server, const struct endi
     }
     bool read = weir_receipt_read(ask.receipt, &receipt) == 0;
     int limits = read ? end_hold(call, server, &ask, &receipt, ending->kind) : 0;
+    buf_init(&answer, ANSWER_MAX);
+    if (read && limits >= 0)
+        write_ended(&answer, ending, limits, &ask, &receipt);
     ask_done(&ask);
     if (!read) {
         mistake(call, 400, ending->hint, "%s: not a valid %s; nothing was %s", ending->name, ending->name, ending->done);
     } else if (limits < 0) {
         unjudged(call, limits);
+    } else if (answer.failed) {
+        unjudged(call, WEIR_E_NO_MEMORY);
     } else {
-        int len = snprintf(answer, sizeof answer, "{\"%s\":%d}\n", ending->answer, limits);
-        http_answer(call, &(struct http_answer){ .status = 200, .body = { answer, (size_t)len } });
+        http_answer(call, &(struct http_answer){ .status = 200, .body = buf_sv(&answer) });
     }
+    buf_done(&answer);
 }
 
 static void settle(struct http_call *call, struct server *server)

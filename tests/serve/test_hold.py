@@ -86,6 +86,10 @@ def test_settle():
         hold = reserve(s, "one unit")["hold"]
         expect(post(s, "/v1/settle", {"hold": hold, "cost": 7}).json(), {"settled": 3})
         expect(left(s, "one unit"), (993, 40, 991000))
+        hold = reserve(s, "misspelt")["hold"]
+        wrong = {"hold": hold, "costs": {"token": 7, "requests": 1, "none": 0, "udollar": 2}}
+        expect(post(s, "/v1/settle", wrong).json(), {"settled": 3, "uncounted": ["token", "udollar"]})
+        expect(left(s, "misspelt"), HELD)
         hold = reserve(s, "as held")["hold"]
         expect(post(s, "/v1/settle", {"hold": hold}).json(), {"settled": 3})
         expect(left(s, "as held"), HELD)
