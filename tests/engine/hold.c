@@ -713,6 +713,33 @@ static void killed_every_50_ms_they_never_exceed_it(void **state)
 
 #endif
 
+/* ---- a forked child ---- */
+
+/* The child goes on where its parent was, also in what numbers are drawn from. */
+static void a_child_settles_what_is_its_own(void **state)
+{
+    (void)state;
+    struct weir *weir = open_kind(0);
+    struct weir_receipt before = held(weir, 1, 1000, NOW), after;
+    assert_int_equal(settle(weir, &before, 0, NOW), 1);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct weir_request request = reservation(10, 1000, &after);
+        struct weir_verdict verdict;
+        bool made = weir_reserve(weir, &request, NOW, &verdict) == 0 && verdict.allowed;
+        _exit(made ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    after = held(weir, 10, 1000, NOW);
+    assert_int_equal(settle(weir, &after, 0, NOW), 1);
+    assert_int_equal(settle(weir, &after, 0, NOW), 0);
+    assert_int_equal(left(weir, NOW), 90); /* the child's */
+    weir_close(weir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -731,6 +758,7 @@ int main(void)
         cmocka_unit_test(all_or_nothing),
         cmocka_unit_test(units_are_settled_by_name),
         cmocka_unit_test(units_that_were_not_named_are_charged_when_settled),
+        cmocka_unit_test(a_child_settles_what_is_its_own),
         cmocka_unit_test(wrong_arguments),
         cmocka_unit_test(a_peek_holds_nothing),
         cmocka_unit_test(a_shadow_rule_holds_too),
