@@ -201,12 +201,15 @@ static struct limit_state looked_state(const struct counter *c)
     return limit_take(c->ask.limit, &c->window, *c->state, c->ask.now_us, 0).next;
 }
 
+/* Its number lasts until all that it could be charged has come back: nothing is charged yet that would say when. */
 static void add_looked(struct making *m, const struct counter *c)
 {
     const struct limit *limit = c->ask.limit;
     struct receipt_how how = { .kind = RECEIPT_CELL, .algorithm = limit->algorithm };
     struct limit_state state = looked_state(c);
     int64_t until_us = limit_outlook(limit, state, c->ask.now_us).decays_us;
+    int64_t back_us = m->receipt->until_us + limit_window_us(limit, &c->window);
+    until_us = back_us > until_us ? back_us : until_us;
     m->until_us = until_us > m->until_us ? until_us : m->until_us;
     m->numbered = true;
     add(m, c, limit_origin(limit, state, c->ask.now_us), &how);

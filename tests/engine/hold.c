@@ -740,6 +740,38 @@ static void a_child_settles_what_is_its_own(void **state)
     weir_close(weir);
 }
 
+/* ---- cells that are free ---- */
+
+/* Others come, and take the cells that are free. */
+static void others_come(struct weir *weir, int64_t now_us)
+{
+    char key[20];
+    for (int i = 0; i < 600; i++) {
+        snprintf(key, sizeof key, "o%d", i);
+        struct weir_request request = cost_of("o", key, 1);
+        assert_true(check_at(weir, request, now_us).allowed);
+    }
+}
+
+#define TOKENS "{ name: b, max: 1000, per: 60s, unit: tokens }"
+#define OTHERS "{ id: o, match: { event: o }, by: [key], limits: [{ name: f, max: 10, per: 60s }] }"
+
+/* Nothing is charged until then: so nothing but the receipt's number says that it is out. */
+static void what_was_not_named_is_settled_while_the_hold_lasts(void **state)
+{
+    (void)state;
+    int lost = 0;
+    for (int i = 0; i < 20; i++) {
+        struct weir *weir = open_rules("rules: [" RULE("r", TOKENS) ", " OTHERS "]");
+        struct weir_receipt receipt = held(weir, 1, 60000, NOW);
+        others_come(weir, NOW + 5 * S);
+        struct weir_cost tokens = { weir_str("tokens"), 500 };
+        lost += weir_settle(weir, &receipt, WEIR_AS_HELD, &tokens, 1, NOW + 5 * S) == 0;
+        weir_close(weir);
+    }
+    assert_int_equal(lost, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -759,6 +791,7 @@ int main(void)
         cmocka_unit_test(units_are_settled_by_name),
         cmocka_unit_test(units_that_were_not_named_are_charged_when_settled),
         cmocka_unit_test(a_child_settles_what_is_its_own),
+        cmocka_unit_test(what_was_not_named_is_settled_while_the_hold_lasts),
         cmocka_unit_test(wrong_arguments),
         cmocka_unit_test(a_peek_holds_nothing),
         cmocka_unit_test(a_shadow_rule_holds_too),
