@@ -772,6 +772,36 @@ static void what_was_not_named_is_settled_while_the_hold_lasts(void **state)
     assert_int_equal(lost, 0);
 }
 
+/* ---- holds that nobody settles ---- */
+
+/* Each subject comes again after its hold is over, and the hold waits for its settlement: it takes no slot from others. */
+static void holds_that_are_over_leave_room_for_others(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", DAY("100")) ", { id: s, match: { event: s }, by: [key], limits: "
+                                                                    "[{ name: c, concurrent: 1, ttl: 60s }] }]");
+    char key[20];
+    struct weir_receipt receipt;
+    for (int i = 0; i < 500; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        struct weir_request request = reservation(1, 1000, &receipt);
+        request.key = weir_str(key);
+        assert_true(check_at(weir, request, NOW + i * 2 * S).allowed);
+        request.ttl_ms = 0;
+        request.receipt = NULL;
+        assert_true(check_at(weir, request, NOW + (i * 2 + 1) * S + 1).allowed);
+    }
+    unsigned passed = 0;
+    for (int i = 0; i < 8; i++) {
+        snprintf(key, sizeof key, "s%d", i);
+        struct weir_request request = cost_of("s", key, 1);
+        request.receipt = &receipt;
+        passed += check_at(weir, request, NOW + 2000 * S).allowed;
+    }
+    assert_int_equal(passed, 8);
+    weir_close(weir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -792,6 +822,7 @@ int main(void)
         cmocka_unit_test(units_that_were_not_named_are_charged_when_settled),
         cmocka_unit_test(a_child_settles_what_is_its_own),
         cmocka_unit_test(what_was_not_named_is_settled_while_the_hold_lasts),
+        cmocka_unit_test(holds_that_are_over_leave_room_for_others),
         cmocka_unit_test(wrong_arguments),
         cmocka_unit_test(a_peek_holds_nothing),
         cmocka_unit_test(a_shadow_rule_holds_too),
