@@ -802,6 +802,29 @@ static void holds_that_are_over_leave_room_for_others(void **state)
     weir_close(weir);
 }
 
+/* ---- seals ---- */
+
+/* A bucket has a rate, the window after it has none: all words in their order, but each in the field before it. */
+static void words_in_other_fields_break_the_seal(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", BUCKET("100") ", " DAY("100")) "]");
+    struct weir_receipt receipt = held(weir, 10, 1000, NOW), moved = receipt;
+    struct weir_charged *first = &moved.charged[0], *second = &moved.charged[1], was = receipt.charged[1];
+    assert_true(first->rate != 0 && was.rate == 0);
+    *second = (struct weir_charged){ .limit = first->rate,
+                                     .key = was.limit,
+                                     .origin = was.key,
+                                     .cost = was.origin,
+                                     .unit = (uint32_t)was.cost,
+                                     .how = (uint32_t)(was.cost >> 32),
+                                     .rate = was.unit | (uint64_t)was.how << 32 };
+    first->rate = 0;
+    assert_int_equal(settle(weir, &moved, 0, NOW), 0);
+    assert_int_equal(settle(weir, &receipt, 0, NOW), 2);
+    weir_close(weir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -823,6 +846,7 @@ int main(void)
         cmocka_unit_test(a_child_settles_what_is_its_own),
         cmocka_unit_test(what_was_not_named_is_settled_while_the_hold_lasts),
         cmocka_unit_test(holds_that_are_over_leave_room_for_others),
+        cmocka_unit_test(words_in_other_fields_break_the_seal),
         cmocka_unit_test(wrong_arguments),
         cmocka_unit_test(a_peek_holds_nothing),
         cmocka_unit_test(a_shadow_rule_holds_too),
