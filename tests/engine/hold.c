@@ -197,6 +197,25 @@ static void a_bucket_is_repaid_once(void **state)
     }
 }
 
+/* Many wait for the same time to pass: it repays one of them, not each. */
+static void a_bucket_repays_many_as_one(void **state)
+{
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        struct weir *weir = open_rules("rules: [" RULE("r", BUCKET("100")) "]");
+        struct weir_receipt receipts[10];
+        for (int i = 0; i < 10; i++)
+            receipts[i] = held(weir, 1, over ? 1000 : 120000, NOW);
+        for (int i = 0; i < 10; i++)
+            assert_int_equal(settle(weir, &receipts[i], 100, NOW + 60 * S), 1);
+        /* 1000 were used, of which 100 have come back; of those that were over and are joined, what was held counts, too.
+         */
+        int64_t wait_ms = check_at(weir, cost_of("e", "k", 100), NOW + 60 * S).retry_after_ms;
+        assert_true(wait_ms >= 540000 && wait_ms <= (over ? 546000 : 540000));
+        weir_close(weir);
+    }
+}
+
 /* A fixed window that nobody used any more begins anew; the true amount is charged all the same while the old one lasts. */
 static void settled_late_into_another_window(void **state)
 {
@@ -836,6 +855,7 @@ int main(void)
         cmocka_unit_test(or_is_kept),
         cmocka_unit_test(settled_late_it_charges_what_is_true),
         cmocka_unit_test(a_bucket_is_repaid_once),
+        cmocka_unit_test(a_bucket_repays_many_as_one),
         cmocka_unit_test(settled_late_into_another_window),
         cmocka_unit_test(a_window_that_is_over_takes_nothing),
         cmocka_unit_test(renewed_it_goes_on),
