@@ -153,6 +153,19 @@ static void mark(const struct block_room *room, uint64_t part, bool used)
 
 /* ---- claiming ---- */
 
+/* Holds that are over have been given back, and stay only so that they can be settled late. Whoever holds now comes before
+ * them: their cell goes on without a block. Its book covers the state already. */
+static bool drop_over(struct cells *cells, struct cell *c, uint64_t key, word16 s)
+{
+    struct held h;
+    if (!block_read(cells, key, state_payload(s), &h))
+        return false;
+    for (uint32_t i = 0; i < h.count; i++)
+        if (!h.holds[i].over)
+            return false;
+    return cas_16(&c->state, s, state_make(h.state, state_gen(s), CELL_LIVE));
+}
+
 /* Whether nobody needs the block any more: its process died before a cell named it, or its cell was dropped; or the holds
  * are over and nobody has come since, so that the cell has decayed. Such a cell is given up here. */
 static bool is_left(struct cells *cells, word16 owner, uint64_t name, int64_t now_us)
@@ -161,7 +174,7 @@ static bool is_left(struct cells *cells, word16 owner, uint64_t name, int64_t no
     word16 s;
     struct cell *c = cell_find(cells, owner.low, &s);
     if (c && state_tag(s) == CELL_HELD && state_payload(s).time == name)
-        return cell_is_free(s, load_8(&c->book), now_us) && vacate(c, s);
+        return cell_is_free(s, load_8(&c->book), now_us) ? vacate(c, s) : drop_over(cells, c, owner.low, s);
     return age_us > CLAIM_OLD_US || age_us < -CLAIM_OLD_US;
 }
 

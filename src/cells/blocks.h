@@ -26,8 +26,8 @@ enum {
 struct hold {
     int64_t until_us;
     uint64_t origin; /* see limit_origin; of a slot its owner, or 0 */
-    uint64_t amount;
-    uint32_t id; /* 0: of several */
+    uint64_t amount; /* of one that is over: what had come back by itself, see limit_repaid */
+    uint32_t id;     /* 0: of several */
     uint32_t ttl_ms;
     bool joinable;
     bool over; /* given back: it is there so that it can be settled late, once */

@@ -36,8 +36,10 @@ static void sort_holds(struct held *h)
  * settled yet. What is joined has lost its own. */
 static bool end_hold(struct held *h, struct hold *hold, const struct limit *limit, int64_t now_us)
 {
-    if (!hold->over)
+    if (!hold->over) {
         limit_refund(limit, hold->origin, hold->amount, now_us, &h->state);
+        hold->amount = limit_repaid(limit, hold->origin, hold->amount, now_us);
+    }
     hold->over = true;
     return !hold->joinable && limit->algorithm != LIMIT_CONCURRENT && now_us - hold->until_us < CELLS_LATE_US &&
            !limit_origin_over(limit, hold->origin, now_us);
@@ -384,7 +386,7 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
         bool found = take_out(&h, charged, &hold);
         if (!found && charged->alone)
             return false;
-        uint64_t from = (found && !hold.over) || charged->id == 0 ? charged->amount : 0;
+        uint64_t from = (found && !hold.over) || charged->id == 0 ? charged->amount : hold.amount;
         uint64_t amount = charged->stays && to < from ? from : to;
         bool amended = from != amount && limit_amend(limit, window, hold.origin, from, amount, now_us, &h.state);
         if (!found && !amended)

@@ -14,10 +14,11 @@ _Static_assert(1 + PLACE_BITS + PROCESS_BITS == 64, "the parts of a number");
 
 #define PROCESS_MASK ((UINT64_C(1) << PROCESS_BITS) - 1)
 #define PLACE_MASK ((UINT64_C(1) << PLACE_BITS) - 1)
-#define UNKNOWN UINT64_C(1) /* in place of the number of this process */
+#define NO_PAGE (OWNER_MARK - 1) /* in place of a number: the kernel clears no page in children */
 
 /* ---- this process ---- */
 
+/* Without the mark of an owner: its place cannot be known. */
 static uint64_t make_number(void)
 {
     struct hash hash;
@@ -25,7 +26,7 @@ static uint64_t make_number(void)
     uint64_t process = (uint64_t)getpid();
     hash_init(&hash, &(struct hash_key){ 0, 0 });
     if (process > PROCESS_MASK || !hash_boot(&hash) || stat("/proc/self/ns/pid", &space) < 0)
-        return UNKNOWN;
+        return process;
     hash_word(&hash, (uint64_t)space.st_ino);
     return OWNER_MARK | (hash_final(&hash) & PLACE_MASK) << PROCESS_BITS | process;
 }
@@ -33,7 +34,7 @@ static uint64_t make_number(void)
 /* Returns where the number of this process is kept. A fork sets it to 0, however the child was made. */
 static uint64_t *number_page(void)
 {
-    static uint64_t *page, none = UNKNOWN;
+    static uint64_t *page, none = NO_PAGE;
     uint64_t *known = __atomic_load_n(&page, __ATOMIC_ACQUIRE), *mine = &none;
     if (known)
         return known;
@@ -50,7 +51,7 @@ static uint64_t *number_page(void)
     return known;
 }
 
-uint64_t owner_self(void)
+static uint64_t known_number(void)
 {
     uint64_t *page = number_page(), number = __atomic_load_n(page, __ATOMIC_RELAXED);
     if (__builtin_expect(number == 0, 0)) {
@@ -59,7 +60,19 @@ uint64_t owner_self(void)
         __atomic_store_n(page, number, __ATOMIC_RELAXED); /* all threads make the same */
         errno = saved;
     }
+    return number;
+}
+
+uint64_t owner_self(void)
+{
+    uint64_t number = known_number();
     return is_owner(number) ? number : 0;
+}
+
+uint64_t owner_process(void)
+{
+    uint64_t number = known_number();
+    return number != NO_PAGE ? number : (uint64_t)getpid();
 }
 
 /* ---- others ---- */

@@ -24,6 +24,8 @@ static inline bool is_owner(uint64_t origin)
 
 /* Returns the number of this process; 0 if it cannot be known. A child of a fork has its own. */
 uint64_t owner_self(void);
+/* Returns a number that tells this process from its parent and from the children of either; not 0. */
+uint64_t owner_process(void);
 /* Returns whether this is the number of a process that is certainly dead. */
 bool owner_is_dead(uint64_t origin);
 /* The same as of a moment before now_us: for those who only look, and before asking for certain. */

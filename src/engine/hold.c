@@ -2,16 +2,21 @@
 
 #include <sys/random.h>
 
+#include "cells/owner.h"
 #include "engine/counter.h"
 
 /* ---- numbers ---- */
 
-/* Tells apart the holds of one cell. Not 0. */
+/* Tells apart the holds of one cell. Not 0. A child of a fork must not go on where its parent was: it would settle holds
+ * of others as its own. */
 static uint32_t next_id(void)
 {
-    static _Thread_local uint64_t seed;
-    if (seed == 0 && getrandom(&seed, sizeof seed, GRND_NONBLOCK) != sizeof seed)
-        seed = (uint64_t)clock_steady_us() ^ (uint64_t)(uintptr_t)&seed;
+    static _Thread_local uint64_t seed, process;
+    uint64_t self = owner_process();
+    bool fresh = process != self;
+    process = self;
+    if (fresh && getrandom(&seed, sizeof seed, GRND_NONBLOCK) != sizeof seed)
+        seed = (uint64_t)clock_steady_us() ^ (uint64_t)(uintptr_t)&seed ^ self;
     seed += UINT64_C(0x9e3779b97f4a7c15);
     uint64_t x = (seed ^ seed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);

@@ -87,15 +87,26 @@ uint64_t receipt_ring(const struct weir_receipt *r, const struct cells *cells)
     return ring;
 }
 
-/* What a receipt may lack is left out where there is none: the number, and the fields that only limits in the store have.
- * Each mark makes another key, of which nothing else is made. */
+static bool has_rates(const struct weir_receipt *r)
+{
+    uint64_t any = 0;
+    for (uint32_t i = 0; i < r->count; i++)
+        any |= r->charged[i].rate;
+    return any != 0;
+}
+
+/* What a receipt may lack is left out where there is none: the number, the rates of buckets, and the fields that only
+ * limits in the store have. The first word tells which, or words could be moved from one field to the next under the same
+ * seal. Each mark makes another key, of which nothing else is made. */
 static uint64_t seal_of(const struct weir_receipt *r, const struct hash_key *key, uint64_t mark)
 {
     struct hash h;
     struct hash_key own = { key->k0 ^ mark, key->k1 };
-    uint64_t numbered = r->number != 0;
+    uint64_t numbered = r->number != 0, rated = has_rates(r);
+    bool of_store = r->keys_len > 0 || r->store_us != 0 || r->store_seal != 0;
     hash_init(&h, &own);
-    hash_word(&h, r->count | numbered << 15 | (uint64_t)r->keys_len << 16 | (uint64_t)r->hold << 32);
+    hash_word(&h, r->count | (uint64_t)of_store << 13 | rated << 14 | numbered << 15 | (uint64_t)r->keys_len << 16 |
+                      (uint64_t)r->hold << 32);
     if (numbered)
         hash_word(&h, r->number);
     hash_word(&h, (uint64_t)r->at_us);
@@ -107,10 +118,10 @@ static uint64_t seal_of(const struct weir_receipt *r, const struct hash_key *key
         hash_word(&h, c->origin);
         hash_word(&h, c->cost);
         hash_word(&h, c->unit | (uint64_t)c->how << 32);
-        if (c->rate)
+        if (rated)
             hash_word(&h, c->rate);
     }
-    if (r->keys_len > 0 || r->store_us != 0 || r->store_seal != 0) {
+    if (of_store) {
         hash_word(&h, (uint64_t)r->store_us);
         hash_word(&h, mark == STORE_SEAL_MARK ? 0 : r->store_seal);
         subject_add(&h, sv_of(r->keys, r->keys_len));
@@ -209,12 +220,15 @@ static struct limit_state looked_state(const struct counter *c)
     return limit_take(c->ask.limit, &c->window, *c->state, c->ask.now_us, 0).next;
 }
 
+/* Its number lasts until all that it could be charged has come back: nothing is charged yet that would say when. */
 static void add_looked(struct making *m, const struct counter *c)
 {
     const struct limit *limit = c->ask.limit;
     struct receipt_how how = { .kind = RECEIPT_CELL, .algorithm = limit->algorithm };
     struct limit_state state = looked_state(c);
     int64_t until_us = limit_outlook(limit, state, c->ask.now_us).decays_us;
+    int64_t back_us = m->receipt->until_us + limit_window_us(limit, &c->window);
+    until_us = back_us > until_us ? back_us : until_us;
     m->until_us = until_us > m->until_us ? until_us : m->until_us;
     m->numbered = true;
     add(m, c, limit_origin(limit, state, c->ask.now_us), &how);

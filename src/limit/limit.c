@@ -418,6 +418,18 @@ static bool needs_coarse(const struct limit *l, struct limit_state s, uint64_t f
     return l->base == 0 && (from > UINT32_MAX || to > UINT32_MAX - (used < UINT32_MAX ? used : UINT32_MAX));
 }
 
+/* Returns the state after a charge that counts from taken_us on, but not from before the last charge: time that has passed
+ * repays each token once, however many charges wait for it. */
+static struct limit_state charge_since(const struct limit *l, struct limit_state s, uint64_t taken_us, uint64_t amount,
+                                       int64_t now_us)
+{
+    uint64_t since_us = taken_us > s.time ? taken_us : s.time;
+    struct limit_level level = limit_level(l, s, since_us < (uint64_t)now_us ? (int64_t)since_us : now_us);
+    uint64_t most = (l->base ? LIMIT_MAX_MAX : UINT32_MAX) * l->token, used = level.base < most ? level.base : most;
+    used += amount * l->token < most - used ? amount * l->token : most - used;
+    return limit_level_state(l, level.base_us, used);
+}
+
 static bool amend_bucket(const struct limit *l, uint64_t taken_us, uint64_t from, uint64_t to, int64_t now_us,
                          struct limit_state *state)
 {
@@ -428,18 +440,14 @@ static bool amend_bucket(const struct limit *l, uint64_t taken_us, uint64_t from
         l = &twin;
     }
     l = limit_same_parts(l, &s, &other);
+    if (to > from) {
+        *state = charge_since(l, s, taken_us, to - from, now_us);
+        return true;
+    }
     uint64_t less = left_of(l, taken_us, from, now_us), more = left_of(l, taken_us, to, now_us);
     if (less == more)
         return false;
-    if (more < less) {
-        *state = limit_level_state(l, (int64_t)s.time, limit_less(s.data - l->base, less - more));
-        return true;
-    }
-    /* More comes on top of what is used by now: time that has passed repays nothing of it a second time. */
-    struct limit_level level = limit_level(l, s, now_us);
-    uint64_t most = (l->base ? LIMIT_MAX_MAX : UINT32_MAX) * l->token, used = level.base < most ? level.base : most;
-    used += more - less < most - used ? more - less : most - used;
-    *state = limit_level_state(l, level.base_us, used);
+    *state = limit_level_state(l, (int64_t)s.time, limit_less(s.data - l->base, less - more));
     return true;
 }
 
@@ -505,6 +513,19 @@ bool limit_origin_over(const struct limit *limit, uint64_t origin, int64_t now_u
 {
     bool window = limit->algorithm != LIMIT_TOKEN_BUCKET && limit->algorithm != LIMIT_CONCURRENT;
     return window && origin_ends(limit, origin) <= now_us;
+}
+
+uint64_t limit_repaid(const struct limit *limit, uint64_t origin, uint64_t amount, int64_t now_us)
+{
+    struct limit twin;
+    const struct limit *l = limit;
+    if (limit->algorithm != LIMIT_TOKEN_BUCKET)
+        return 0;
+    if (needs_coarse(l, (struct limit_state){ 0 }, amount, 0)) {
+        init_twin(&twin, l);
+        l = &twin;
+    }
+    return (amount * l->token - left_of(l, origin, amount, now_us)) / l->token;
 }
 
 bool limit_amend(const struct limit *limit, const struct window *window, uint64_t origin, uint64_t from, uint64_t to,

@@ -177,9 +177,12 @@ struct limit_state limit_origin_state(const struct limit *limit, uint64_t origin
 /* Gives back `cost`, which was charged to `origin`, to the current *state. False: there is nothing to give back to (another
  * window). */
 bool limit_refund(const struct limit *limit, uint64_t origin, uint64_t cost, int64_t now_us, struct limit_state *state);
+/* Returns how much of a charge has come back by itself, which limit_refund leaves in the state: whole tokens of a bucket.
+ */
+uint64_t limit_repaid(const struct limit *limit, uint64_t origin, uint64_t amount, int64_t now_us);
 /* Makes `to` of the amount `from` that was charged to `origin`, as if it had been so from the start; more than there is
- * room for is owed. If *state has left the window of `origin` before its end, the current window is charged.
- * False: nothing has changed. */
+ * room for is owed. More of a bucket counts from its last charge on, if that was later: time repays it once. If *state has
+ * left the window of `origin` before its end, the current window is charged. False: nothing has changed. */
 bool limit_amend(const struct limit *limit, const struct window *window, uint64_t origin, uint64_t from, uint64_t to,
                  int64_t now_us, struct limit_state *state);
 

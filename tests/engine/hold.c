@@ -8,59 +8,7 @@
 
 #include "../limit/random.h"
 #include "crowd.h"
-
-#define RULE(id, limits) "{ id: " id ", match: { event: e }, by: [key], limits: [" limits "] }"
-#define FIXED(name, max) "{ name: " name ", algorithm: fixed_window, max: " max ", per: 60s }"
-#define SLIDING(max) "{ name: s, algorithm: sliding_window, max: " max ", per: 60s }"
-#define BUCKET(max) "{ name: b, max: " max ", per: 60s }"
-#define DAY(max) "{ name: d, calendar: day, max: " max ", tz: Asia/Shanghai }"
-
-/* ---- helpers ---- */
-
-static struct weir_request reservation(uint64_t cost, uint32_t ttl_ms, struct weir_receipt *receipt)
-{
-    struct weir_request request = cost_of("e", "k", cost);
-    request.ttl_ms = ttl_ms;
-    request.receipt = receipt;
-    return request;
-}
-
-static bool reserve(struct weir *weir, uint64_t cost, uint32_t ttl_ms, int64_t now_us, struct weir_receipt *ret)
-{
-    struct weir_request request = reservation(cost, ttl_ms, ret);
-    struct weir_verdict verdict;
-    memset(ret, 0xa5, sizeof *ret);
-    assert_int_equal(weir_reserve(weir, &request, now_us, &verdict), 0);
-    assert_int_equal(ret->count > 0, verdict.allowed);
-    return verdict.allowed;
-}
-
-static struct weir_receipt held(struct weir *weir, uint64_t cost, uint32_t ttl_ms, int64_t now_us)
-{
-    struct weir_receipt receipt;
-    assert_true(reserve(weir, cost, ttl_ms, now_us, &receipt));
-    return receipt;
-}
-
-static int settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t cost, int64_t now_us)
-{
-    return weir_settle(weir, receipt, cost, NULL, 0, now_us);
-}
-
-static uint64_t left(struct weir *weir, int64_t now_us)
-{
-    return check_at(weir, peek_of("e", "k", 1), now_us).remaining;
-}
-
-static const char *const kinds[] = { FIXED("f", "100"), SLIDING("100"), BUCKET("100"), DAY("100") };
-enum { KINDS = sizeof kinds / sizeof *kinds };
-
-static struct weir *open_kind(size_t i)
-{
-    char rules[300];
-    snprintf(rules, sizeof rules, "rules: [" RULE("r", "%s") "]", kinds[i]);
-    return open_rules(rules);
-}
+#include "holding.h"
 
 /* ---- the ends of a hold ---- */
 
@@ -193,6 +141,25 @@ static void a_bucket_is_repaid_once(void **state)
         assert_int_equal(settle(weir, &receipt, 100, NOW + 30 * S), 1);
         assert_int_equal(left(weir, NOW + 30 * S), 50);
         assert_int_equal(left(weir, NOW + 60 * S), 100);
+        weir_close(weir);
+    }
+}
+
+/* Many wait for the same time to pass: it repays one of them, not each. */
+static void a_bucket_repays_many_as_one(void **state)
+{
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        struct weir *weir = open_rules("rules: [" RULE("r", BUCKET("100")) "]");
+        struct weir_receipt receipts[10];
+        for (int i = 0; i < 10; i++)
+            receipts[i] = held(weir, 1, over ? 1000 : 120000, NOW);
+        for (int i = 0; i < 10; i++)
+            assert_int_equal(settle(weir, &receipts[i], 100, NOW + 60 * S), 1);
+        /* 1000 were used, of which 100 have come back; of those that were over and are joined, what was held counts, too.
+         */
+        int64_t wait_ms = check_at(weir, cost_of("e", "k", 100), NOW + 60 * S).retry_after_ms;
+        assert_true(wait_ms >= 540000 && wait_ms <= (over ? 546000 : 540000));
         weir_close(weir);
     }
 }
@@ -724,6 +691,7 @@ int main(void)
         cmocka_unit_test(or_is_kept),
         cmocka_unit_test(settled_late_it_charges_what_is_true),
         cmocka_unit_test(a_bucket_is_repaid_once),
+        cmocka_unit_test(a_bucket_repays_many_as_one),
         cmocka_unit_test(settled_late_into_another_window),
         cmocka_unit_test(a_window_that_is_over_takes_nothing),
         cmocka_unit_test(renewed_it_goes_on),

@@ -242,6 +242,49 @@ static void a_bucket_counts_what_has_come_back(void **state)
     assert_int_equal(q.cells[0][0].state.data, 10 * LIMIT_TOKEN);
 }
 
+/* Time that has passed repays one of several, not each. */
+static void a_bucket_repays_many_as_one(void **state)
+{
+    struct question q;
+    (void)state;
+    for (uint32_t id = 1; id <= 10; id++) {
+        question_init(&q, NOON_US);
+        add(&q, 0, LIMIT_TOKEN_BUCKET, 10, 10 * S)->cost = 1;
+        hold_all(&q, id, 60 * S, false);
+        assert_true(allowed(&q));
+    }
+    for (uint32_t id = 1; id <= 10; id++) {
+        q.call.hold_id = id;
+        assert_int_equal(settle(&q, 10, NOON_US + 10 * S), 1);
+    }
+    hold_none(&q);
+    q.call.now_us = NOON_US + 10 * S;
+    q.call.charge = false;
+    assert_false(allowed(&q));
+    assert_int_equal(q.cells[0][0].state.data, 90 * LIMIT_TOKEN);
+}
+
+/* A reservation did not name its unit. The work may take longer than the bucket takes to fill. */
+static void a_bucket_that_was_looked_at_is_charged_while_the_hold_lasts(void **state)
+{
+    struct question q;
+    (void)state;
+    question_init(&q, NOON_US);
+    add(&q, 0, LIMIT_TOKEN_BUCKET, 10, 10 * S)->cost = 0;
+    q.call.mark = 11;
+    assert_true(allowed(&q));
+    q.call.ends_us = q.call.server_us + 60 * S;
+    /* As if 100 had been charged at noon: 80 are left. */
+    assert_int_equal(settle(&q, 100, NOON_US + 20 * S), 1);
+    assert_int_equal(settle(&q, 200, NOON_US + 21 * S), 0);
+    assert_int_equal(settle(&q, 200, NOON_US + 69 * S), 0);
+    assert_int_equal(settle(&q, 200, NOON_US + 70 * S), 0);
+    q.call.now_us = NOON_US + 20 * S;
+    q.call.charge = false;
+    assert_false(allowed(&q));
+    assert_int_equal(q.cells[0][0].state.data, 80 * LIMIT_TOKEN);
+}
+
 static void a_charge_is_settled_once_by_its_mark(void **state)
 {
     struct question first, second;
@@ -643,6 +686,8 @@ int main(void)
         TEST(a_hold_that_nobody_gave_back_is_settled),
         TEST(a_window_that_is_over_takes_nothing),
         TEST(a_bucket_counts_what_has_come_back),
+        TEST(a_bucket_repays_many_as_one),
+        TEST(a_bucket_that_was_looked_at_is_charged_while_the_hold_lasts),
         TEST(a_charge_is_settled_once_by_its_mark),
         TEST(renewing_extends),
         TEST(what_is_over_is_not_renewed),

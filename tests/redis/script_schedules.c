@@ -318,19 +318,35 @@ static model_int left_of(const struct receipt *receipt, uint64_t cost, int64_t n
     return left > 0 ? left : 0;
 }
 
+/* More counts from when it was charged, but not from before the last charge. */
+static void charge_since(struct model_cell *cell, const struct receipt *receipt, uint64_t more, int64_t now_us)
+{
+    model_int most = (model_int)LIMIT_MAX_MAX * receipt->limit.per_us;
+    int64_t since_us = receipt->taken_us > cell->when_us ? receipt->taken_us : cell->when_us;
+    since_us = since_us < now_us ? since_us : now_us;
+    if (since_us > cell->when_us) {
+        cell->used -= (model_int)receipt->limit.max * (since_us - cell->when_us);
+        cell->used = cell->used > 0 ? cell->used : 0;
+        cell->when_us = since_us;
+    }
+    cell->used += (model_int)more * receipt->limit.per_us;
+    cell->used = cell->used < most ? cell->used : most;
+    model_int back = (model_int)receipt->limit.max * (now_us - cell->when_us);
+    if (now_us > cell->when_us && back < cell->used) { /* by the rate that it had then, as long as something is left */
+        cell->used -= back;
+        cell->when_us = now_us;
+    }
+}
+
 static void amend_model(struct run *r, const struct receipt *receipt, uint64_t from, uint64_t to)
 {
-    model_int less = left_of(receipt, from, r->now_us), more = left_of(receipt, to, r->now_us), used = r->cell.used;
-    if (receipt->limit.max == 0 || less == more)
+    if (receipt->limit.max == 0)
         return;
-    if (more > less && r->cell.when_us <= r->now_us) {
-        used -= (model_int)receipt->limit.max * (r->now_us - r->cell.when_us);
-        used = used > 0 ? used : 0;
-        r->cell.when_us = r->now_us;
-    }
-    model_int most = (model_int)LIMIT_MAX_MAX * receipt->limit.per_us;
-    used += more - less;
-    r->cell.used = used < 0 ? 0 : used < most ? used : most;
+    if (to > from)
+        charge_since(&r->cell, receipt, to - from, r->now_us);
+    else
+        r->cell.used -= left_of(receipt, from, r->now_us) - left_of(receipt, to, r->now_us);
+    r->cell.used = r->cell.used < 0 ? 0 : r->cell.used;
     r->roundings += 2;
 }
 

@@ -51,30 +51,38 @@ local function left_of(cost, taken, max, per)
   return tokens, parts, rest
 end
 
--- Nobody knows how much has come back since a time that is ahead of the clock: nothing is given back then.
+-- Nobody knows how much has come back since a time that is ahead of the clock: nothing is given back then. More counts from `taken`
+-- on, but not from before the last charge: time that has passed repays each token once, however many charges wait for it.
 local function amend_bucket(value, from, to, taken, max, per)
   if max == 0 or from == to or to < from and (taken > now + 1000000 or not value) then return end
-  local less, less_parts, rest = left_of(from, taken, max, per)
-  local more, more_parts = left_of(to, taken, max, per)
-  if more + more_parts == 0 and less + less_parts > 0 and rest > 0 then less_parts = less_parts - 1 end
-  more, more_parts = more - less, more_parts - less_parts
-  if more == 0 and more_parts == 0 then return end
-  local when, tokens, parts, why, state = now, 0, 0
+  local when, tokens, parts, why, state = math.min(taken, now), 0, 0
   if value then
     --@ read_bucket.lua
     if why then return end
-    if to > from and when <= now then
-      local elapsed, rest = now - when
-      when = now
+  end
+  if to > from then
+    local since, rest = math.min(math.max(taken, when), now)
+    if since > when then
+      local elapsed = since - when
+      when = since
       --@ come_back.lua
     end
+    if to - from > 2 ^ 53 - 2 - tokens then tokens, parts = 2 ^ 53 - 1, 0 else tokens = tokens + (to - from) end
+    local then_tokens, then_parts, elapsed = tokens, parts, now - when
+    --@ come_back.lua
+    if elapsed <= 0 or tokens + parts == 0 then tokens, parts = then_tokens, then_parts else when = now end
+  else
+    local less, less_parts, rest = left_of(from, taken, max, per)
+    local more, more_parts = left_of(to, taken, max, per)
+    if more + more_parts == 0 and less + less_parts > 0 and rest > 0 then less_parts = less_parts - 1 end
+    if less == more and less_parts == more_parts then return end
+    tokens, parts = tokens + (more - less), parts + more_parts - less_parts
+    if parts < 0 then tokens, parts = tokens - 1, parts + 2 ^ 20 end
+    if parts >= 2 ^ 20 then tokens, parts = tokens + 1, parts - 2 ^ 20 end
+    if tokens < 0 then tokens, parts = 0, 0 end
   end
-  if more > 2 ^ 53 - 2 - tokens then tokens, parts = 2 ^ 53 - 1, 0 else tokens, parts = tokens + more, parts + more_parts end
-  if parts < 0 then tokens, parts = tokens - 1, parts + 2 ^ 20 end
-  if parts >= 2 ^ 20 then tokens, parts = tokens + 1, parts - 2 ^ 20 end
-  if tokens < 0 then tokens, parts = 0, 0 end
   --@ bucket_state.lua
-  return state, when - now + (tokens + 1) / max * per
+  return state, math.max(0, when - now + (tokens + 1) / max * per)
 end
 
 -- Returns the state after `to` has taken the place of `from`, and for how long that state matters. Nothing: nothing changes, or

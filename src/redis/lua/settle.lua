@@ -108,14 +108,19 @@ for rule = 1, #KEYS do
         given = given + 1
       end
     elseif what == 0 and from ~= to and not freed then
-      -- A bucket has no window: its charge is over when it has come back, and not sooner than after its period.
-      local lasts = off
-      if algorithm == 0 then lasts = length * math.max(1, from / rate) elseif algorithm == 2 then lasts = 2 * length end
+      -- A bucket has no window: its charge is over when it has come back, and not sooner than after its period. One that a
+      -- reservation only looked at has no hold, but its true amount is known no sooner than those of the holds.
+      local lasts, reserved = off, math.max(0, ends - taken)
+      if algorithm == 0 then
+        lasts = length * math.max(1, from / rate) + (from == 0 and reserved or 0)
+      elseif algorithm == 2 then
+        lasts = 2 * length
+      end
       lasts = lasts - (now - origin)
       if lasts > 0 then state, need = amend(algorithm, stored[i], from, to, origin, rate, length, off) end
       if state and not is_first(holds, nth) then state = nil end
       if state then
-        leave_mark(holds, nth, math.min(lasts, DAY))
+        leave_mark(holds, nth, math.min(lasts, reserved + DAY))
         given = given + 1
       end
     end
