@@ -85,8 +85,8 @@ LIMIT_HOT bool replace(struct cell *c, word16 s, struct limit_state next, struct
     return replace_as(CELL_LIVE, c, s, next, outlook);
 }
 
-/* What a charge does to a state. Under a limit with overdraft one that does not fit passes all the same if 1 does, unless
- * its cost is one that never passes. */
+/* Returns the state after a charge. A limit with overdraft also admits a charge that does not fit, if 1 fits and the cost
+ * is not one that never passes. */
 LIMIT_HOT struct limit_take take_of(const struct cells_ask *a, struct limit_state state)
 {
     struct limit_take take = limit_take(a->limit, a->window, state, a->now_us, a->cost);

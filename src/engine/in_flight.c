@@ -1,4 +1,4 @@
-/* What is held at the moment, by limit: for gauges. */
+/* Counts the holds of each limit, for gauges. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"

@@ -95,9 +95,9 @@ static bool has_rates(const struct weir_receipt *r)
     return any != 0;
 }
 
-/* What a receipt may lack is left out where there is none: the number, the rates of buckets, and the fields that only
- * limits in the store have. The first word tells which, or words could be moved from one field to the next under the same
- * seal. Each mark makes another key, of which nothing else is made. */
+/* The seal leaves out fields that the receipt does not use: the number, the rates of buckets, and the fields that only
+ * limits in the store have. The first word says which: otherwise a forger could move words from one field to the next under
+ * the same seal. Each mark makes another key, of which nothing else is made. */
 static uint64_t seal_of(const struct weir_receipt *r, const struct hash_key *key, uint64_t mark)
 {
     struct hash h;

@@ -139,7 +139,7 @@ static void slots_of_the_dead_are_free(void **state)
     assert_true(take_slot(&s, now_us, NULL));
     assert_false(take_slot(&s, now_us, NULL));
     assert_int_equal(used(&s, now_us), 3);
-    /* What is gone is not given back twice. */
+    /* A slot that ended with its process is not given back a second time. */
     assert_false(settle(&s, &s.shared->slots[0], now_us));
     assert_int_equal(used(&s, now_us), 3);
     end_scene(&s);
@@ -214,7 +214,7 @@ static void a_bare_clone_has_its_own(void **state)
     munmap(other, 4096);
 }
 
-/* What a process took survives the death of its parent. */
+/* A process keeps its slots when its parent dies. */
 static void a_grandchild_stays(void **state)
 {
     (void)state;

@@ -553,7 +553,7 @@ static void threads(void **state)
 
 enum { KEYS = 3, MOST = 4, TTL_S = 10, STEPS = 30000, REMEMBERED = 64 };
 
-/* What is in flight, by what was asked and answered. */
+/* The number in flight, according to the requests and answers. */
 struct model {
     struct {
         struct weir_receipt receipt;
@@ -642,7 +642,7 @@ static void a_hold_takes_a_part_only(void **state)
     assert_int_equal(v.retry_after_ms, WEIR_NEVER);
     assert_int_equal(in_flight(weir, "r", "running", NOW), 0);
     reserve.cost = 50;
-    assert_true(ask(weir, reserve, NOW, &a, &v)); /* the only slot is no share of a budget */
+    assert_true(ask(weir, reserve, NOW, &a, &v)); /* hold_max does not apply to slots */
     assert_int_equal(in_flight(weir, "r", "budget", NOW), 1);
     assert_int_equal(in_flight(weir, "r", "running", NOW), 1);
     /* The truth may be more. */

@@ -67,7 +67,7 @@ static void is_spent(const char *event)
     }
 }
 
-/* What the store counts, as soon as it is this: messages may be on their way. */
+/* Waits until the store counts this much: messages may be on their way. */
 static void counts_soon(const char *key, const char *field, double count)
 {
     double numbers[3] = { 0 };

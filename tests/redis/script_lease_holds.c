@@ -17,7 +17,7 @@
 
 /* ---- asking ---- */
 
-/* What a receipt says of a hold. */
+/* The fields of a receipt that describe a hold. */
 struct slice_hold {
     uint32_t id;
     uint64_t mark, amount;

@@ -122,7 +122,7 @@ def test_kept():
 
 
 def test_headers_do_not_guess():
-    """What only the store knows is not said while it is away: a refused client must not read that something is left."""
+    """While the store is down, headers do not show counts that only the store knows: a refused client must not see room there."""
     rules = """
 rules:
   - { id: one, by: key, on_store_failure: deny, limits: [ { name: a, max: 2, per: 1h }, { name: b, max: 2, per: 2h } ] }
