@@ -118,6 +118,8 @@ static void penalties(struct http_call *call, struct server *server)
 /* ---- the routes ---- */
 
 const struct admin_route admin_routes[] = {
+    { "GET", "/", admin_page, .open = true },
+    { "GET", "/ui/{id}", admin_page, .open = true },
     { "GET", "/healthz", health, .open = true },
     { "GET", "/readyz", ready, .open = true },
     { "GET", "/metrics", metrics },
@@ -143,6 +145,7 @@ const struct admin_route admin_routes[] = {
     { "POST", "/v1/settings/undo", .work = &admin_undo },
     { "GET", "/v1/history", .work = &admin_get_all_history },
     { "POST", "/v1/undo", .work = &admin_undo_any },
+    { "POST", "/v1/lint", admin_lint },
     { "GET", "/v1/explain", admin_explain },
     { "DELETE", "/v1/subjects", admin_reset },
     { "GET", "/v1/penalties", penalties },

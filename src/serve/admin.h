@@ -9,7 +9,7 @@
 
 struct admin_job;
 
-enum { ADMIN_NUMBERS = 2 };
+enum { ADMIN_NUMBERS = 2, ADMIN_TEXTS = 3 };
 
 /* What the rule thread does for a call. */
 struct admin_work {
@@ -21,7 +21,7 @@ struct admin_work {
         const char *name; /* NULL: none */
         uint64_t min, max, otherwise;
     } numbers[ADMIN_NUMBERS]; /* parameters */
-    const char *text;         /* a parameter that is a text; NULL: none */
+    const char *texts[ADMIN_TEXTS]; /* parameters that are texts; NULL: none */
 };
 /* admin_rules.c */
 extern const struct admin_work admin_list_rules, admin_get_rule, admin_put_rule, admin_patch_rule, admin_enable_rule,
@@ -82,7 +82,7 @@ struct admin_job {
     const struct admin_work *work;
     struct arena arena;
     sv id, subject, body, if_match, if_none_match;
-    sv text; /* of the parameter work->text */
+    sv texts[ADMIN_TEXTS]; /* of the parameters work->texts */
     struct source_author author;
     bool dry_run;
     bool shown; /* `out` has what would be */
@@ -131,6 +131,8 @@ int subject_reset(struct server *server, const struct subject_reset *whom, int64
 
 /* ---- routes ---- */
 
+void admin_page(struct http_call *call, struct server *server);
+void admin_lint(struct http_call *call, struct server *server);
 void admin_explain(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);
 void admin_lift(struct http_call *call, struct server *server);

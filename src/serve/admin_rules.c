@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "serve/admin.h"
 #include "source/show.h"
@@ -24,25 +25,70 @@ static int no_such_rule(const struct admin_job *job, struct weir_error *error)
 
 /* ---- reading ---- */
 
+/* The parameters of the list. */
+enum { LIST_AFTER, LIST_QUERY, LIST_STATE };
+enum { LIST_MOST_MAX = 10000 };
+
+/* Whether a text that people see of the row contains the query, whatever the case of its letters. */
+static bool row_has(const struct source_row *row, sv query)
+{
+    CLEANUP(buf_done) struct buf text;
+    if (query.len == 0)
+        return true;
+    buf_init(&text, 64 << 10);
+    buf_add(&text, row->rule);
+    if (row->parsed) {
+        buf_char(&text, '\n');
+        source_show_match(&row->parsed->match, &text);
+        buf_char(&text, '\n');
+        source_show_by(row->parsed, &text);
+        buf_char(&text, '\n');
+        source_show_limits(row->parsed, &text);
+    }
+    for (size_t i = 0; i + query.len <= text.len; i++)
+        if (sv_eq_nocase(sv_of(text.ptr + i, query.len), query))
+            return true;
+    return false;
+}
+
+static bool row_is_listed(const struct source_row *row, const struct admin_job *job, int64_t now_us)
+{
+    sv state = job->texts[LIST_STATE];
+    return !row->setting && row_has(row, job->texts[LIST_QUERY]) &&
+           (state.len == 0 || sv_eq(state, weir_str(source_row_state(row, now_us))));
+}
+
+/* A page of the rows: those after the one that `after` names, in the order of the source. */
 static int list_rules(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
-    size_t count = 0;
+    size_t count = 0, listed = 0, most = job->numbers[0] ? job->numbers[0] : SIZE_MAX;
+    int64_t now_us = clock_now_us();
+    sv after = job->texts[LIST_AFTER];
+    bool begun = after.len == 0;
     buf_add(&job->out, SV("{\"source\":"));
     buf_json(&job->out, weir_str(source_name(source)));
     buf_printf(&job->out, ",\"read_only\":%s,\"problem_count\":%zu,\"rules\":[", source_is_file(source) ? "true" : "false",
                reading.problem_count + reading.unlisted);
     for (size_t i = 0; i < reading.row_count; i++) {
-        if (reading.rows[i].setting)
-            continue;
-        buf_add(&job->out, count++ ? SV(",\n") : SV("\n"));
-        source_row_json(&reading, &reading.rows[i], &job->out);
+        const struct source_row *row = &reading.rows[i];
+        if (row_is_listed(row, job, now_us)) {
+            count++;
+            if (begun && listed < most) {
+                buf_add(&job->out, listed++ ? SV(",\n") : SV("\n"));
+                source_row_json(&reading, row, &job->out);
+            }
+        }
+        begun = begun || (!row->setting && sv_eq(row->rule, after));
     }
-    buf_add(&job->out, SV("]}\n"));
-    return 0;
+    buf_printf(&job->out, "],\"count\":%zu}\n", count);
+    if (begun)
+        return 0;
+    return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%.*s` any more; list again without `after`",
+                   SV_SHOWN(after, 200));
 }
 
 /* The row as it is now, with its tag. */
@@ -296,7 +342,9 @@ static int put_settings(struct source *source, struct admin_job *job, struct wei
 
 /* ---- what the routes name ---- */
 
-const struct admin_work admin_list_rules = { .run = list_rules };
+const struct admin_work admin_list_rules = { .run = list_rules,
+                                             .numbers = { { "most", 1, LIST_MOST_MAX, 0 } },
+                                             .texts = { "after", "q", "state" } };
 const struct admin_work admin_get_rule = { .run = show_rule };
 const struct admin_work admin_put_rule = { .run = put_rule, .change = "put", .needs_json = true, .takes_dry_run = true };
 const struct admin_work admin_patch_rule = {
