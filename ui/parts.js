@@ -1,0 +1,186 @@
+// Parts that several views share.
+import { ask, get, may, path, query } from "./api.js";
+import { button, dialog, field, h, note, table } from "./dom.js";
+import { ago, instant, inZone, number, share, span, subject, zoneOf } from "./format.js";
+import { difference, yaml } from "./text.js";
+
+export const pill = (state) => h("span", { class: `pill ${state}` }, state);
+
+/** The difference of two documents, as YAML. */
+export function diff(before, after) {
+  const lines = difference(before === null ? "" : yaml(before), after === null ? "" : yaml(after));
+  const mark = { same: " ", added: "+", removed: "-" };
+  return h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": "Difference" },
+    lines.map((line) => h("span", { class: line.kind }, `${mark[line.kind]} ${line.text}`)));
+}
+
+/** Says what an error says, where people look. */
+export function complain(error) {
+  note(error.hint ? `${error.message}: ${error.hint}` : error.message, "bad");
+}
+
+/** Does it, and complains if it fails. Returns whether it was done. */
+export async function attempt(action, done) {
+  try {
+    await action();
+    if (done) note(done);
+    return true;
+  } catch (error) {
+    complain(error);
+    return false;
+  }
+}
+
+/** A choice of one of some: buttons in a row. */
+export function choice(label, options, chosen, choose) {
+  return h("div", { class: "choice", role: "group", "aria-label": label },
+    options.map((one) => h("button", { type: "button", "aria-pressed": String(one.key === chosen), onclick: () => choose(one) }, one.name)));
+}
+
+/** How full a limit is. */
+export function meter(used, max) {
+  const part = max > 0 ? Math.min(1, used / max) : 1;
+  const fill = h("span");
+  fill.style.width = `${(part * 100).toFixed(1)}%`;
+  return h("div", { class: part >= 1 ? "meter full" : "meter", role: "img", "aria-label": `${share(part)} used` }, fill);
+}
+
+/** An instant in the viewer's zone, and in that of the rule if it is another one. */
+export function when(value, zone) {
+  return h("time", { datetime: value, title: value }, instant(value), zone && h("small", null, ` (${inZone(value, zone)})`));
+}
+
+/** The limits of a subject or of an explained rule. */
+export function limits(list) {
+  const rows = list.map((limit) => [
+    h("span", null, limit.text ?? limit.name, limit.name && limit.text ? h("small", null, ` ${limit.name}`) : null),
+    limit.known === false ? "unknown: the store does not answer" : h("span", null, meter(limit.used + (limit.held ?? 0), limit.max),
+      `${number(limit.used)} of ${number(limit.max)} used`, limit.held ? `, ${number(limit.held)} held` : "", limit.debt ? `, ${number(limit.debt)} owed` : ""),
+    number(limit.remaining),
+    limit.window_ends ? when(limit.window_ends, zoneOf(limit.text)) : limit.reset_ms > 0 ? `in ${span(limit.reset_ms / 1000)}` : "–",
+    limit.retry_after_ms > 0 ? `retry in ${span(limit.retry_after_ms / 1000)}` : limit.lasts_ms ? `lasts ${span(limit.lasts_ms / 1000)} at this pace` : limit.fits === false ? "full" : "",
+  ]);
+  return table("Limits", ["limit", "used", { text: "left", class: "figure" }, "resets", ""], rows, { class: "cards" });
+}
+
+// ---- throttling a call ----
+
+const LENGTHS = [["1s", "second"], ["1m", "minute"], ["1h", "hour"], ["1d", "day"]];
+
+/** A rule for one call, from what is known of it: {event, method, path, by}. */
+export async function throttle(known = {}) {
+  const max = h("input", { type: "number", min: "0", max: "9007199254740991", value: "10", required: true });
+  const per = h("select", null, LENGTHS.map(([value, name]) => h("option", { value }, name)));
+  per.value = "1m";
+  const whom = h("select", null, h("option", { value: "user" }, "each user"), h("option", { value: "ip" }, "each address"),
+    h("option", { value: "key" }, "each key"), h("option", { value: "" }, "everybody together"));
+  whom.value = known.by ?? "";
+  const what = h("input", { value: known.event ? known.event : [known.method, known.path].filter(Boolean).join(" "), required: true, spellcheck: "false" });
+  const kind = h("select", null, h("option", { value: "path" }, "a call: METHOD /path"), h("option", { value: "event" }, "an event"));
+  kind.value = known.event ? "event" : "path";
+  const until = h("select", null, [["", "until it is removed"], ["3600", "for an hour"], ["7200", "for two hours"], ["86400", "for a day"], ["604800", "for a week"]]
+    .map(([value, name]) => h("option", { value }, name)));
+  const shadow = h("input", { type: "checkbox" });
+  const why = h("input", { maxlength: "500", placeholder: "for the history" });
+
+  const document = () => {
+    const [first, ...rest] = what.value.trim().split(/\s+/);
+    const match = kind.value === "event" ? { event: what.value.trim() } : rest.length ? { method: first.toUpperCase(), path: rest.join(" ") } : { path: first };
+    const rule = { match, by: whom.value ? [whom.value] : undefined, limits: [{ max: Number(max.value), per: per.value }], mode: shadow.checked ? "shadow" : undefined };
+    if (until.value) rule.expires = new Date(Date.now() + 1000 * until.value).toISOString().replace(/\.\d+/, "");
+    return JSON.parse(JSON.stringify(rule));
+  };
+  const id = () => `throttle-${what.value.trim().toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "call"}`;
+
+  return dialog("Throttle a call", (close) => {
+    const error = h("p", { class: "error", role: "alert" });
+    const save = async (event) => {
+      event.preventDefault();
+      error.textContent = "";
+      try {
+        const taken = await get(path("rules", id())).catch((e) => (e.status === 404 ? null : Promise.reject(e)));
+        await ask("PUT", path("rules", id()), { body: document(), match: taken?.version, absent: !taken, note: why.value });
+        note(`${id()} is in force`);
+        close(id());
+      } catch (e) {
+        error.textContent = e.hint ? `${e.message}: ${e.hint}` : e.message;
+      }
+    };
+    return h("form", { onsubmit: save },
+      h("div", { class: "row" }, field("What", kind), field("Which", what, "# stands for an id: GET /entity/#")),
+      h("div", { class: "row" }, field("At most", max), field("in a", per), field("for", whom), field("How long", until)),
+      h("label", null, shadow, " only count what it would refuse (shadow)"),
+      field("Why", why), error,
+      h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Throttle")));
+  });
+}
+
+export const throttleButton = (known) =>
+  may("admin") && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new HashChangeEvent("hashchange")) : null), { class: "small" });
+
+// ---- overrides ----
+
+/** Other limits for one subject of a rule. `text`: the subject as the API spells it. */
+export function override(rule, text, row) {
+  const kind = h("select", null, [["limits", "other limits"], ["deny", "refuse everything"], ["unlimited", "no limit"]].map(([value, name]) => h("option", { value }, name)));
+  const limit = h("input", { placeholder: "100 per minute", spellcheck: "false" });
+  const until = h("input", { type: "datetime-local" });
+  const why = h("input", { maxlength: "500" });
+  const old = row?.override ?? {};
+  kind.value = old.deny ? "deny" : old.unlimited ? "unlimited" : "limits";
+  limit.value = [old.limits ?? []].flat().map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join(", ");
+  why.value = old.why ?? "";
+  const limitField = field("Limits", limit, "Such as 100 per minute; several with commas between.");
+  const show = () => (limitField.hidden = kind.value !== "limits");
+  kind.addEventListener("change", show);
+  show();
+  return dialog(`Override for ${text}`, (close) => {
+    const error = h("p", { class: "error", role: "alert" });
+    const save = async (event) => {
+      event.preventDefault();
+      const body = kind.value === "limits" ? { limits: limit.value.split(",").map((one) => one.trim()).filter(Boolean) } : { [kind.value]: true };
+      if (until.value) body.expires = new Date(until.value).toISOString().replace(/\.\d+/, "");
+      if (why.value) body.why = why.value;
+      try {
+        await ask("PUT", path("rules", rule, "overrides", text), { body, note: why.value, match: row?.version });
+        note("the override is in force");
+        close(true);
+      } catch (e) {
+        error.textContent = e.hint ? `${e.message}: ${e.hint}` : e.message;
+      }
+    };
+    return h("form", { onsubmit: save }, h("p", null, "Rule ", h("strong", null, rule)), field("It gets", kind), limitField,
+      field("Until", until, "In your time zone; empty: until it is removed."), field("Why", why), error,
+      h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Save")));
+  });
+}
+
+/** The subject of an override as the API spells it: values with commas between. */
+export const subjectText = (values) => (values.length === 1 ? values[0] : values.map((one) => one.replaceAll("%", "%25").replaceAll(",", "%2C")).join(","));
+
+export const subjectLink = (rule, by) => h("a", { href: `#/refused/${[rule, ...by.map((one) => one.value)].map(encodeURIComponent).join("/")}` }, subject(by));
+
+/** Asks before something that cannot be undone from here. */
+export const confirmed = (title, text, action, danger = true) =>
+  dialog(title, (close) => h("div", null, h("p", null, text),
+    h("div", { class: "actions" }, button("Cancel", () => close(false)), button(action, () => close(true), { class: danger ? "danger" : "main" }))));
+
+/** Lines of a history, newest first. */
+export function changesTable(events, undo) {
+  return table("Changes", ["when", "what", "who", "why", { text: "", class: "tight" }], events.map((event) => [
+    h("time", { datetime: event.at, title: event.at }, ago(event.at)),
+    h("details", null,
+      h("summary", null, `${event.what} `, event.rule ? h("a", { href: `#/rule/${encodeURIComponent(event.rule)}` }, event.rule) : h("span", null, `setting ${event.row}`),
+        event.table === "WEIR_OVERRIDES" ? ` for ${event.row}` : ""),
+      diff(event.before && (event.before.rule ?? event.before), event.after && (event.after.rule ?? event.after))),
+    event.who, event.note,
+    may("operate") && button("Undo", () => undo(event), { class: "small", "aria-label": `Undo change ${event.number}` }),
+  ]), { class: "cards" });
+}
+
+export async function undo(event) {
+  await attempt(async () => {
+    const { data } = await ask("POST", `/v1/undo${query({ number: event.number })}`);
+    note(data.text ?? `change ${event.number} is undone`);
+  });
+}

@@ -1,0 +1,61 @@
+// Why is a request refused, or not? Each rule says whether it applies, and what is used.
+import { get, query } from "./api.js";
+import { empty, field, h, table } from "./dom.js";
+import { instant, subject } from "./format.js";
+import { limits, pill, subjectLink, throttleButton } from "./parts.js";
+
+const ATTRIBUTES = [["method", "GET"], ["path", "/entity/42"], ["host", "api.example.com"], ["ip", "203.0.113.9"], ["user", ""], ["event", "ocr"], ["key", "u1"], ["cost", "1"]];
+
+function explained(rule) {
+  return h("section", { class: "card" },
+    h("div", { class: "head" }, h("h3", null, h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), " ", pill(rule.mode)),
+      h("span", null, rule.by.length ? subjectLink(rule.id, rule.by) : "all together", rule.plan ? ` · plan ${rule.plan}` : "", rule.override ? " · has an override" : "")),
+    rule.penalty ? h("p", { class: "banner" }, "A penalty runs: every request is refused.") : null,
+    limits(rule.limits));
+}
+
+function verdict(data) {
+  const v = data.verdict;
+  return h("p", { class: v.allowed ? "banner mild" : "banner", role: "status" }, h("strong", null, v.allowed ? "It would pass" : "It would be refused"),
+    v.allowed ? "." : ` by ${v.rule}${v.limit ? `, limit ${v.limit}` : ""}; retry in ${Math.ceil((v.retry_after_ms ?? 0) / 1000)} s.`);
+}
+
+async function recent(asked) {
+  const data = await get("/v1/refusals?most=20").catch(() => null);
+  if (!data) return null;
+  return h("section", { class: "card" }, h("h2", null, "Recent refusals"),
+    data.refusals.length
+      ? table("Recent refusals", ["when", "rule", "whom", "what", { text: "", class: "tight" }], data.refusals.map((one) => [
+        instant(one.at), h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule), subjectLink(one.rule, one.by),
+        [one.request.event, one.request.method, one.request.path].filter(Boolean).join(" "),
+        h("span", { class: "tools" }, h("a", { class: "button small", href: `#/why${query(one.request)}` }, "Why?"), throttleButton({ ...one.request, by: one.by[0]?.name })),
+      ]), { class: "cards" })
+      : h("p", { class: "quiet" }, asked ? "Nothing was refused since the start." : "Nothing was refused since the start. Type a request above to see how the rules would judge it."));
+}
+
+export async function show({ parameters }) {
+  const controls = Object.fromEntries(ATTRIBUTES.map(([name, example]) => [name, h("input", { placeholder: example, value: parameters.get(name) ?? "", spellcheck: "false" })]));
+  const headers = h("textarea", { rows: "2", placeholder: "X-Plan: free", spellcheck: "false", value: parameters.getAll("header").join("\n") });
+  const asked = [...parameters.keys()].length > 0;
+  const send = (event) => {
+    event.preventDefault();
+    const values = Object.fromEntries(Object.entries(controls).map(([name, control]) => [name, control.value.trim()]));
+    location.hash = `#/why${query({ ...values, header: headers.value.split("\n").map((one) => one.trim()).filter(Boolean) })}`;
+  };
+  const form = h("form", { class: "card", onsubmit: send }, h("div", { class: "row" }, ATTRIBUTES.map(([name]) => field(name, controls[name]))),
+    field("Headers", headers, "One a line."), h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Explain")));
+  const parts = [h("h1", null, "Why"), form];
+  if (asked) {
+    const data = await get(`/v1/explain?${parameters}`).catch((error) => error);
+    if (!data.rules) parts.push(h("p", { class: "banner" }, data.message, data.hint ? `: ${data.hint}` : ""));
+    else {
+      const applied = data.rules.filter((rule) => rule.applies), others = data.rules.filter((rule) => !rule.applies);
+      parts.push(verdict(data), ...applied.map(explained));
+      if (!applied.length) parts.push(empty("No rule applies to this request", h("p", null, "So weir lets it pass and counts nothing.")));
+      if (others.length) parts.push(h("details", { class: "card" }, h("summary", null, `${others.length} rules do not apply`),
+        table("Rules that do not apply", ["rule", "why not"], others.map((rule) => [h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), rule.text ?? rule.reason]))));
+    }
+  }
+  parts.push(await recent(asked));
+  return parts.filter(Boolean);
+}
