@@ -33,9 +33,9 @@ enum { LIST_MOST_MAX = 10000 };
 static bool row_has(const struct source_row *row, sv query)
 {
     CLEANUP(buf_done) struct buf text;
+    buf_init(&text, 64 << 10);
     if (query.len == 0)
         return true;
-    buf_init(&text, 64 << 10);
     buf_add(&text, row->rule);
     if (row->parsed) {
         buf_char(&text, '\n');

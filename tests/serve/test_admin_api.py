@@ -81,7 +81,7 @@ def test_a_unix_socket_takes_any_host():
 
 def test_paths_and_methods():
     with Checked(rules=None) as s:
-        for path in ("/", "/v1", "/v1/rules/", "/v1/rules/ocr/", "/v1/rules/ocr/x", "/v1/rule", "/v1/rules/ocr/history/x"):
+        for path in ("/v1", "/v1/rules/", "/v1/rules/ocr/", "/v1/rules/ocr/x", "/v1/rule", "/v1/rules/ocr/history/x"):
             refused(s.steer("GET", path), 404, "nothing at", "/v1/openapi.json")
         for method, path, allow in (("POST", "/v1/rules", "GET, HEAD"), ("POST", "/v1/rules/ocr", "GET, HEAD, PUT, PATCH, DELETE"),
                                     ("GET", "/v1/rules/ocr/undo", "POST"), ("GET", "/v1/rules/ocr/enable", "POST"), ("DELETE", "/v1/settings", "GET, HEAD, PUT")):
@@ -91,7 +91,7 @@ def test_paths_and_methods():
         head = s.steer("HEAD", "/v1/rules/ocr")
         expect((head.status, head.body), (200, b""))
         expect(head.headers["ETag"], s.steer("GET", "/v1/rules/ocr").headers["ETag"])
-        refused(s.steer("GET", "/v1/rules?x=1"), 400, "`x`", "no parameters are allowed")
+        refused(s.steer("GET", "/v1/rules/ocr?x=1"), 400, "`x`", "no parameters are allowed")
         refused(s.steer("GET", "/v1/top?most=0"), 400, "most", "1 to 1000")
 
 
@@ -128,6 +128,48 @@ def test_all_rules_are_listed():
             expect(one.headers["ETag"], tag)
             known = s.steer("GET", f"/v1/rules/{row['id']}", None, {"If-None-Match": tag})
             expect((known.status, known.body, known.headers["ETag"]), (304, b"", tag))
+
+
+def test_rules_are_listed_by_pages():
+    with Checked(rules=None) as s:
+        def ids(query):
+            document = s.steer("GET", f"/v1/rules?{query}").json()
+            return [row["id"] for row in document["rules"]], document["count"]
+
+        expect(ids("most=2"), (["entity-bundle", "login"], 5))
+        expect(ids("most=2&after=login"), (["ocr", "per-address"], 5))
+        expect(ids("most=2&after=upload"), ([], 5))
+        expect(ids("q=LOGIN"), (["login"], 1), "the id")
+        expect(ids("q=Asia/Shang"), (["ocr"], 1), "a limit")
+        expect(ids("q=entity/%23/bundle"), (["entity-bundle"], 1), "the path")
+        expect(ids("state=shadow"), (["login"], 1))
+        expect(ids("state=shadow&q=ocr"), ([], 0))
+        expect(ids("state=enforce&most=1&after=login"), (["ocr"], 4), "a rule that is not selected itself")
+        refused(s.steer("GET", "/v1/rules?after=gone"), 404, "`gone`", "without `after`")
+        refused(s.steer("GET", "/v1/rules?most=0"), 400, "1 to 10000")
+
+
+def test_rules_are_linted():
+    with Checked(rules=None) as s:
+        def lint(text, kind="application/yaml", status=200):
+            answer = s.ask(s.admin, "POST", "/v1/lint", text, {"Authorization": f"Bearer {s.token}", "Content-Type": kind})
+            expect(answer.status, status, answer.body)
+            return answer.json()
+
+        good = lint("match: { event: ocr }\nby: key\nlimits: [10 per 1m]\nid: x\n")
+        expect(good, {"valid": True, "document": {"match": {"event": "ocr"}, "by": "key", "limits": ["10 per 1m"], "id": "x"}, "errors": [], "advice": []})
+        bad = lint("id: x\nlimits:\n  - { max: -1, per: 1h }\nfoo: |\n  a\n  b\n")
+        expect([(one["line"], one["rule"], one["text"].split(":")[0]) for one in bad["errors"]], [(3, "x", "limits[0].max"), (4, "x", 'unknown field "foo"; allowed')])
+        expect(lint('{"id": "x", "limits": "ten"}', "application/json")["valid"], False)
+        expect(lint("id: [")["document"], None)
+        has(lint("id: [")["errors"][0]["text"], "not YAML or JSON")
+        expect(lint("- { id: a, limits: 1 per 1s }\n- { id: a, limits: 1 per 1s }\n")["errors"][0]["line"], 2, "a list")
+        whole = lint("settings: { ipv6_prefix: 7000 }\nrules: [{ id: a, limits: 1 per 1s }]\n")
+        expect(whole["errors"][0]["line"], 1, "a whole file")
+        for text in ("", "x", "[]", "null", "\0", "\udcff".encode("utf-8", "surrogateescape"), "a: &a [*a]", "[" * 100000):
+            expect(lint(text)["valid"] in (True, False), True)
+        lint("{}", "text/plain", 415)
+        expect(len(s.steer("GET", "/v1/rules").json()["rules"]), 5, "nothing has changed")
 
 
 def test_bad_rules_change_nothing():
