@@ -49,7 +49,7 @@ export function field(label, control, hint) {
 
 /** A table; rows are lists of cells. A cell that is an element is used as it is. */
 export function table(caption, heads, rows, properties) {
-  const cell = (content, i) => h("td", { "data-label": heads[i]?.text ?? heads[i], class: heads[i]?.class }, content);
+  const cell = (content, i) => h("td", { "data-label": (heads[i]?.text ?? heads[i]) || null, class: heads[i]?.class }, content);
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
@@ -57,7 +57,7 @@ export function table(caption, heads, rows, properties) {
       "table",
       properties,
       h("caption", { class: "unseen" }, caption),
-      h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col", class: head?.class }, head?.text ?? head)))),
+      h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col", class: head?.class }, (head?.text ?? head) || h("span", { class: "unseen" }, "actions"))))),
       h("tbody", null, rows.map((row) => h("tr", null, row.map(cell)))),
     ),
   );

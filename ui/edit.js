@@ -7,6 +7,7 @@ import { yaml } from "./text.js";
 const ALGORITHMS = ["token_bucket", "fixed_window", "sliding_window", "calendar"];
 const isText = (value) => value === undefined || typeof value === "string";
 const isTexts = (value) => isText(value) || (Array.isArray(value) && value.every((one) => typeof one === "string"));
+const isCalendar = (limit) => limit.calendar !== undefined || limit.tz !== undefined || limit.algorithm === "calendar" || /^(hour|day|week|month|year)$/.test(limit.per);
 const words = (value) => [value ?? []].flat().join(", ");
 const split = (text) => text.split(",").map((one) => one.trim()).filter(Boolean);
 const oneOrMany = (list) => (list.length > 1 ? list : list[0]);
@@ -46,12 +47,14 @@ function form(document, changed) {
       return h("div", { class: "row" }, input("At the same time", `limits[${i}].concurrent`, limit.concurrent, (text) => put({ ...limit, concurrent: Number(text) }), null, { type: "number", min: "0" }),
         input("time to live", `limits[${i}].ttl`, limit.ttl, (text) => put({ ...limit, ttl: text })), remove);
     const algorithm = h("select", null, ALGORITHMS.map((one) => h("option", { value: one }, one.replace("_", " "))));
-    algorithm.value = limit.algorithm ?? (limit.unit || limit.zone ? "calendar" : "token_bucket");
+    const length = limit.calendar === undefined ? "per" : "calendar";
+    algorithm.value = limit.algorithm ?? (isCalendar(limit) ? "calendar" : "token_bucket");
     algorithm.addEventListener("change", () => (put({ ...limit, algorithm: algorithm.value }), changed()));
     return h("div", { class: "row" },
       input("At most", `limits[${i}].max`, limit.max, (text) => put({ ...limit, max: text === "" ? undefined : Number(text) }), null, { type: "number", min: "0" }),
-      input("in", `limits[${i}].per`, limit.per, (text) => put({ ...limit, per: text }), "60s, 1h, day"),
+      input("in", `limits[${i}].${length}`, limit[length], (text) => put({ ...limit, [length]: text }), "60s, 1h, day"),
       field("counted as", algorithm),
+      isCalendar(limit) ? input("time zone", `limits[${i}].tz`, limit.tz, (text) => put({ ...limit, tz: text || undefined }), "Asia/Shanghai") : null,
       input("name", `limits[${i}].name`, limit.name, (text) => put({ ...limit, name: text || undefined })), remove);
   };
 
@@ -112,7 +115,6 @@ export function edit(row) {
   const start = clean(document);
   let version = row?.version, tab = typeof row?.rule === "string" ? "yaml" : "form", timer = null, valid = true, boxes = new Map();
   const id = h("input", { value: row?.id ?? "", required: true, spellcheck: "false", pattern: "[^\\s].*" });
-  if (row) id.disabled = true;
   const text = h("textarea", { class: "code", spellcheck: "false", "aria-label": "The rule as YAML" });
   const body = h("div"), problems = h("div", { role: "alert" }), advice = h("div"), tabs = h("div");
 
@@ -121,8 +123,10 @@ export function edit(row) {
     const { data } = await ask("POST", "/v1/lint", { body: source, type: "application/yaml" });
     valid = data.valid;
     if (tab === "yaml" && data.document && typeof data.document === "object" && !Array.isArray(data.document)) {
-      document = data.document;
-      delete document.id;
+      const { id: named, ...rest } = data.document;
+      document = rest;
+      if (!row && named !== undefined) id.value = named;
+      if (row && named !== row.id) data.errors.unshift({ line: 0, text: `id: must stay ${row.id}: a rule with another id is another rule` }), (valid = false);
     }
     place(data.errors, tab === "yaml" ? new Map() : boxes, problems);
     advice.replaceChildren(...data.advice.map((one) => h("p", { class: "hint" }, `Advice: ${one.text}`)));
@@ -143,7 +147,7 @@ export function edit(row) {
       draw();
     }));
     if (tab === "yaml") {
-      text.value = yaml(clean(document));
+      text.value = yaml({ id: id.value || "new-rule", ...clean(document) });
       body.replaceChildren(text);
     } else {
       const built = form(document, changed);
@@ -157,7 +161,7 @@ export function edit(row) {
     const why = h("input", { maxlength: "500", placeholder: "for the history" });
     const error = h("p", { class: "error", role: "alert" });
     const review = h("div", { class: "content" });
-    const editor = h("div", { class: "content" }, field("Id", id), tabs, body, problems, advice,
+    const editor = h("div", { class: "content" }, row ? null : field("Id", id), tabs, body, problems, advice,
       h("div", { class: "actions" }, button("Review…", async () => {
         error.textContent = "";
         await lint();

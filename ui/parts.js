@@ -60,7 +60,7 @@ export function limits(list) {
     limit.window_ends ? when(limit.window_ends, zoneOf(limit.text)) : limit.reset_ms > 0 ? `in ${span(limit.reset_ms / 1000)}` : "–",
     limit.retry_after_ms > 0 ? `retry in ${span(limit.retry_after_ms / 1000)}` : limit.lasts_ms ? `lasts ${span(limit.lasts_ms / 1000)} at this pace` : limit.fits === false ? "full" : "",
   ]);
-  return table("Limits", ["limit", "used", { text: "left", class: "figure" }, "resets", ""], rows, { class: "cards" });
+  return table("Limits", ["limit", "used", { text: "left", class: "figure" }, "resets", "pace"], rows, { class: "cards" });
 }
 
 // ---- throttling a call ----
@@ -120,12 +120,13 @@ export const throttleButton = (known) =>
 
 // ---- overrides ----
 
-/** Other limits for one subject of a rule. `text`: the subject as the API spells it. */
+/** Other limits for one subject of a rule. `text`: the subject as the API spells it; if it is not given, it is asked for. */
 export function override(rule, text, row) {
   const kind = h("select", null, [["limits", "other limits"], ["deny", "refuse everything"], ["unlimited", "no limit"]].map(([value, name]) => h("option", { value }, name)));
   const limit = h("input", { placeholder: "100 per minute", spellcheck: "false" });
   const until = h("input", { type: "datetime-local" });
   const why = h("input", { maxlength: "500" });
+  const whom = h("input", { value: text ?? "", required: true, spellcheck: "false" });
   const old = row?.override ?? {};
   kind.value = old.deny ? "deny" : old.unlimited ? "unlimited" : "limits";
   limit.value = [old.limits ?? []].flat().map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join(", ");
@@ -134,7 +135,7 @@ export function override(rule, text, row) {
   const show = () => (limitField.hidden = kind.value !== "limits");
   kind.addEventListener("change", show);
   show();
-  return dialog(`Override for ${text}`, (close) => {
+  return dialog(text ? `Override for ${text}` : "Override", (close) => {
     const error = h("p", { class: "error", role: "alert" });
     const save = async (event) => {
       event.preventDefault();
@@ -142,14 +143,15 @@ export function override(rule, text, row) {
       if (until.value) body.expires = new Date(until.value).toISOString().replace(/\.\d+/, "");
       if (why.value) body.why = why.value;
       try {
-        await ask("PUT", path("rules", rule, "overrides", text), { body, note: why.value, match: row?.version });
+        await ask("PUT", path("rules", rule, "overrides", whom.value), { body, note: why.value, match: row?.version });
         note("the override is in force");
         close(true);
       } catch (e) {
         error.textContent = e.hint ? `${e.message}: ${e.hint}` : e.message;
       }
     };
-    return h("form", { onsubmit: save }, h("p", null, "Rule ", h("strong", null, rule)), field("It gets", kind), limitField,
+    return h("form", { onsubmit: save }, h("p", null, "Rule ", h("strong", null, rule)),
+      text ? null : field("Subject", whom, "The value that the rule counts by; several with commas between."), field("It gets", kind), limitField,
       field("Until", until, "In your time zone; empty: until it is removed."), field("Why", why), error,
       h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Save")));
   });
@@ -170,8 +172,8 @@ export function changesTable(events, undo) {
   return table("Changes", ["when", "what", "who", "why", { text: "", class: "tight" }], events.map((event) => [
     h("time", { datetime: event.at, title: event.at }, ago(event.at)),
     h("details", null,
-      h("summary", null, `${event.what} `, event.rule ? h("a", { href: `#/rule/${encodeURIComponent(event.rule)}` }, event.rule) : h("span", null, `setting ${event.row}`),
-        event.table === "WEIR_OVERRIDES" ? ` for ${event.row}` : ""),
+      h("summary", null, `${event.what} ${event.rule || `setting ${event.row}`}${event.table === "WEIR_OVERRIDES" ? ` for ${event.row}` : ""}`),
+      event.rule ? h("p", null, h("a", { href: `#/rule/${encodeURIComponent(event.rule)}` }, `Show ${event.rule}`)) : null,
       diff(event.before && (event.before.rule ?? event.before), event.after && (event.after.rule ?? event.after))),
     event.who, event.note,
     may("operate") && button("Undo", () => undo(event), { class: "small", "aria-label": `Undo change ${event.number}` }),

@@ -32,8 +32,7 @@ async function overrides(id, after, again) {
   const data = await get(path("rules", id, "overrides") + query({ most: OVERRIDES, after }));
   const list = data.overrides ?? [];
   const add = may("operate") && button("Add an override…", async () => {
-    const text = prompt("The subject, as the rule counts it (several values with commas between):");
-    if (text && (await override(id, text))) again();
+    if (await override(id)) again();
   }, { class: "small" });
   return h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "Overrides"), add),
     list.length

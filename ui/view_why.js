@@ -1,14 +1,14 @@
 // Why is a request refused, or not? Each rule says whether it applies, and what is used.
 import { get, query } from "./api.js";
 import { empty, field, h, table } from "./dom.js";
-import { instant, subject } from "./format.js";
+import { instant, span } from "./format.js";
 import { limits, pill, subjectLink, throttleButton } from "./parts.js";
 
 const ATTRIBUTES = [["method", "GET"], ["path", "/entity/42"], ["host", "api.example.com"], ["ip", "203.0.113.9"], ["user", ""], ["event", "ocr"], ["key", "u1"], ["cost", "1"]];
 
 function explained(rule) {
   return h("section", { class: "card" },
-    h("div", { class: "head" }, h("h3", null, h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), " ", pill(rule.mode)),
+    h("div", { class: "head" }, h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), " ", pill(rule.mode)),
       h("span", null, rule.by.length ? subjectLink(rule.id, rule.by) : "all together", rule.plan ? ` · plan ${rule.plan}` : "", rule.override ? " · has an override" : "")),
     rule.penalty ? h("p", { class: "banner" }, "A penalty runs: every request is refused.") : null,
     limits(rule.limits));
@@ -17,7 +17,7 @@ function explained(rule) {
 function verdict(data) {
   const v = data.verdict;
   return h("p", { class: v.allowed ? "banner mild" : "banner", role: "status" }, h("strong", null, v.allowed ? "It would pass" : "It would be refused"),
-    v.allowed ? "." : ` by ${v.rule}${v.limit ? `, limit ${v.limit}` : ""}; retry in ${Math.ceil((v.retry_after_ms ?? 0) / 1000)} s.`);
+    v.allowed ? "." : ` by ${v.rule}${v.limit ? `, limit ${v.limit}` : ""}; retry in ${span(Math.ceil((v.retry_after_ms ?? 0) / 1000))}.`);
 }
 
 async function recent(asked) {
