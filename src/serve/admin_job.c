@@ -67,8 +67,7 @@ static bool copy(struct admin_job *job, sv text, sv *ret)
 
 static bool copy_all(struct admin_job *job, struct http_call *call, const struct admin_work *work, sv id, sv subject)
 {
-    sv dry_run = http_parameter(call, "dry_run", 0);
-    job->dry_run = sv_eq(dry_run, SV("1")) || sv_eq(dry_run, SV("true"));
+    job->dry_run = admin_is_dry_run(call);
     return copy(job, id, &job->id) && copy(job, subject, &job->subject) &&
            (!work->text || copy(job, http_parameter(call, work->text, 0), &job->text)) &&
            copy(job, call->body, &job->body) && copy(job, http_header(call, "if-match"), &job->if_match) &&
