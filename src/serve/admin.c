@@ -123,7 +123,7 @@ const struct admin_route admin_routes[] = {
     { "GET", "/metrics", ROLE_READ, .run = metrics },
     { "GET", "/v1/openapi.json", ROLE_READ, .run = openapi },
     { "GET", "/v1/session", ROLE_READ, .run = admin_show_session },
-    { "POST", "/v1/session", .run = admin_sign_in, .open = true },
+    { "POST", "/v1/session", .run = admin_sign_in, .open = true, .body_max = ADMIN_SIGN_IN_BODY_MAX },
     { "DELETE", "/v1/session", ROLE_READ, .run = admin_sign_out },
     { "GET", "/v1/status", ROLE_READ, .run = status },
     { "GET", "/v1/top", ROLE_READ, .run = top },
@@ -210,6 +210,19 @@ static void no_route(struct http_call *call, const char *allow)
                    SV_SHOWN(call->path, 200));
 }
 
+/* Strangers may not fill the memory for bodies. */
+static bool check_size(struct http_call *call, unsigned max)
+{
+    sv length = http_header(call, "content-length");
+    uint64_t bytes;
+    if (max == 0 || (length.ptr && sv_u64(length, max, &bytes)))
+        return true;
+    http_error(call, 413, "send the header Content-Length, and no Transfer-Encoding",
+               "%.*s takes a body of at most %u bytes, whose length the request has to announce", SV_SHOWN(call->path, 200),
+               max);
+    return false;
+}
+
 bool admin_screen(struct http_call *call, void *data)
 {
     struct server *server = data;
@@ -223,7 +236,7 @@ bool admin_screen(struct http_call *call, void *data)
     else if (!route)
         no_route(call, allow);
     else
-        return true;
+        return check_size(call, route->body_max);
     return false;
 }
 

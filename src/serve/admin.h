@@ -40,6 +40,7 @@ struct admin_route {
     void (*run)(struct http_call *call, struct server *server);
     const struct admin_work *work; /* in place of `run` */
     bool open;                     /* requires no token */
+    unsigned body_max;             /* bytes, which the request has to announce; 0: as many as any request */
 };
 extern const struct admin_route admin_routes[];
 extern const size_t admin_route_count;
@@ -69,6 +70,8 @@ struct admin_caller {
 struct admin_caller admin_caller(const struct http_call *call);
 /* The session of each cookie that is valid. `i` counts them. False: no more. */
 bool admin_session(const struct http_call *call, unsigned i, struct cookie *ret);
+
+enum { ADMIN_SIGN_IN_BODY_MAX = 4096 };
 
 /* The checks of a request. False: it is refused, and the call has been answered. */
 bool admin_check_host(struct http_call *call, const struct server *server);
