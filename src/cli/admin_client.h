@@ -19,7 +19,8 @@ struct client_service {
     const char *admin, *data;
     bool changes; /* what is asked changes something: the read token is not enough */
 };
-/* Reads the admin token, or, if it cannot be read, that of the next lower role that is enough. *ret is to be initialised. */
+/* Reads the admin token, or, if it cannot be read, that of the next lower role that is enough. *ret is to be initialised.
+ */
 int client_read_token(const struct client_service *service, struct buf *ret, struct weir_error *error);
 /* For an answer that is not what was asked for. Returns an error. */
 int client_bad_status(const struct client_service *service, int status, sv body, struct weir_error *error);
