@@ -123,7 +123,7 @@ bool token_is(const char *token, sv given)
     size_t len = strlen(token);
     unsigned char differ = (unsigned char)(len == 0 || len != given.len);
     for (size_t i = 0; i < given.len; i++)
-        differ |= (unsigned char)(given.ptr[i] ^ token[i % TOKEN_MAX]);
+        differ |= (unsigned char)(given.ptr[i] ^ token[i % (len + 1)]);
     return differ == 0;
 }
 

@@ -23,7 +23,7 @@ struct tokens {
 /* Creates the tokens of the roles at the first start. *tokens has what was read before, or zeroes. Returns 0 or an error.
  */
 int tokens_read(struct tokens *tokens, const struct config *config, struct weir_error *error);
-/* Compares in a time that does not tell where they differ. */
+/* Compares with any secret, in a time that does not tell where they differ. */
 bool token_is(const char *token, sv given);
 /* The role of the token that was given; ROLE_NONE: it is not one of them. Takes the same time whichever it is. */
 enum role token_role(const struct tokens *tokens, sv given);
