@@ -216,15 +216,23 @@ int client_ask(const char *address, sv token, const char *method, const char *pa
 
 int client_read_token(const struct client_service *service, struct buf *ret, struct weir_error *error)
 {
-    CLEANUP(buf_done) struct buf path;
-    const char *why = "the path is too long";
-    buf_init(&path, PATH_BYTES_MAX);
-    buf_printf(&path, "%s/admin-token", service->data);
-    bool read = !path.failed && cli_read_file(path.ptr, ret, &why);
-    if (read && sv_trim(buf_sv(ret)).len <= TOKEN_BYTES_MAX)
-        return 0;
+    static const char *const roles[] = { "admin", "operate", "read" };
+    const char *first_why = NULL;
+    for (size_t i = 0; i < (service->changes ? 2 : 3); i++) {
+        CLEANUP(buf_done) struct buf path;
+        const char *why = "the path is too long";
+        buf_init(&path, PATH_BYTES_MAX);
+        buf_printf(&path, "%s/%s-token", service->data, roles[i]);
+        bool read = !path.failed && cli_read_file(path.ptr, ret, &why);
+        if (read && sv_trim(buf_sv(ret)).len <= TOKEN_BYTES_MAX)
+            return 0;
+        if (read)
+            buf_done(ret);
+        if (!first_why)
+            first_why = read ? "not a valid token" : why;
+    }
     return err_set(error, WEIR_E_SYSTEM, "%s/admin-token: %s; give the data folder of the service with --data",
-                   service->data, read ? "not a valid token" : why);
+                   service->data, first_why);
 }
 
 int client_bad_status(const struct client_service *service, int status, sv body, struct weir_error *error)
@@ -232,7 +240,7 @@ int client_bad_status(const struct client_service *service, int status, sv body,
     if (status == 401)
         return err_set(
             error, WEIR_E_INVALID,
-            "%s: the service does not accept the token in %s/admin-token; give the data folder of that service with --data",
+            "%s: the service does not accept the token in the folder %s; give the data folder of that service with --data",
             service->admin, service->data);
     json_auto_t *json = json_loadb(body.ptr, body.len, 0, NULL);
     const char *text = json_string_value(json_object_get(json, "error"));

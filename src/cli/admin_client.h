@@ -14,11 +14,13 @@ int client_get(const char *address, sv token, const char *path, struct buf *ret_
 int client_ask(const char *address, sv token, const char *method, const char *path, sv author, struct buf *ret_body,
                struct weir_error *error);
 
-/* Where the admin listener is, and the data folder of its service, which has the token. */
+/* Where the admin listener is, and the data folder of its service, which has the tokens. */
 struct client_service {
     const char *admin, *data;
+    bool changes; /* what is asked changes something: the read token is not enough */
 };
-/* Reads the token. *ret is to be initialised. */
+/* Reads the admin token, or, if it cannot be read, that of the next lower role that is enough. *ret is to be initialised.
+ */
 int client_read_token(const struct client_service *service, struct buf *ret, struct weir_error *error);
 /* For an answer that is not what was asked for. Returns an error. */
 int client_bad_status(const struct client_service *service, int status, sv body, struct weir_error *error);

@@ -42,7 +42,7 @@ static const struct option options[] = {
     { "admin", "ADDR", OPTION_TEXT, AT(admin),
       "penalties, lift: the admin listener of the service, HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
     { "data", "DIR", OPTION_TEXT, AT(data),
-      "penalties, lift: the data folder of the service, for its admin token (default ./weir-data)" },
+      "penalties, lift: the data folder of the service, for its token (default ./weir-data)" },
     { "drop-comments", NULL, OPTION_FLAG, AT(drop_comments),
       "allow changing a file that has comments: the file is rewritten without them" },
     { 0 },

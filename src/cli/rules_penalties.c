@@ -16,7 +16,7 @@ enum { QUERY_BYTES_MAX = 8192, RULE_COLUMNS = 20, WHO_MAX = 1000 };
 static int ask(const struct rules_call *call, const char *method, const char *path, struct buf *ret_body,
                struct weir_error *error)
 {
-    const struct client_service service = { call->options->admin, call->options->data };
+    const struct client_service service = { call->options->admin, call->options->data, strcmp(method, "GET") != 0 };
     CLEANUP(buf_done) struct buf token = { 0 };
     struct weir_error why = { 0 };
     int r = client_read_token(&service, &token, error);
@@ -30,7 +30,7 @@ static int ask(const struct rules_call *call, const char *method, const char *pa
 
 static int bad_answer(const struct rules_call *call, int status, sv body)
 {
-    const struct client_service service = { call->options->admin, call->options->data };
+    const struct client_service service = { .admin = call->options->admin, .data = call->options->data };
     struct weir_error error = { 0 };
     client_bad_status(&service, status, body, &error);
     return cli_fail(&error);

@@ -3,6 +3,8 @@
 #define SERVE_ADMIN_H
 
 #include "base/arena.h"
+#include "serve/ended.h"
+#include "serve/guesses.h"
 #include "serve/http.h"
 #include "serve/rule_sync.h"
 #include "serve/server.h"
@@ -34,9 +36,11 @@ extern const struct admin_work admin_get_history, admin_undo, admin_get_all_hist
 struct admin_route {
     const char *method;
     const char *path; /* "{id}" and "{subject}" are one segment each, whatever it is */
+    enum role role;   /* the least one that may ask; for a dry run ROLE_READ is enough */
     void (*run)(struct http_call *call, struct server *server);
     const struct admin_work *work; /* in place of `run` */
     bool open;                     /* requires no token */
+    unsigned body_max;             /* bytes, which the request has to announce; 0: as many as any request */
 };
 extern const struct admin_route admin_routes[];
 extern const size_t admin_route_count;
@@ -45,10 +49,46 @@ extern const size_t admin_route_count;
 bool admin_screen(struct http_call *call, void *server);
 void admin_handle(struct http_call *call, void *server);
 
+/* ---- who may ask ---- */
+
+/* Of the admin listener's loop. */
+struct admin_state {
+    char cookie_name[COOKIE_NAME_MAX];
+    struct ended ended;
+    struct guesses guesses;
+};
+int admin_state_new(struct admin_state **ret, const struct server *server, struct weir_error *error);
+void admin_state_free(struct admin_state *state);
+
+/* Who sends a request: known by a token, or by the cookie of a session. A token is what counts if there are both. */
+struct admin_caller {
+    enum role role; /* ROLE_NONE: unknown */
+    bool has_session;
+    struct cookie session;
+};
+/* From the headers alone: asked again later, it says whether the session has ended meanwhile. */
+struct admin_caller admin_caller(const struct http_call *call);
+/* The session of each cookie that is valid. `i` counts them. False: no more. */
+bool admin_session(const struct http_call *call, unsigned i, struct cookie *ret);
+
+enum { ADMIN_SIGN_IN_BODY_MAX = 4096 };
+
+/* The checks of a request. False: it is refused, and the call has been answered. */
+bool admin_check_host(struct http_call *call, const struct server *server);
+bool admin_check_caller(struct http_call *call, struct server *server,
+                        const struct admin_route *route); /* NULL: no route */
+/* The request comes from no page of another origin. A change by a session must come from a page of this one: the request is
+ * refused if it does not say so. session: that the caller is known by; NULL: none. */
+bool admin_check_page(struct http_call *call, const struct server *server, const struct cookie *session);
+/* Answers a request with a wrong token; later, if there were many from its address. */
+void admin_refuse_token(struct http_call *call, struct server *server);
+
 /* Whether the Host of a request, or its Origin, is one of ours: an address or name that `address` (of this host, as the
- * connection came in), loopback or `names` (with commas between) have. */
+ * connection came in), loopback or `names` (with commas between) have. Ports are not compared. */
 bool admin_host_is_ours(sv host, sv address, const char *names);
 bool admin_origin_is_ours(sv origin, sv address, const char *names);
+/* Whether a page of this origin is a page of the service at `host`: the same host and port, or exactly one of `names`. */
+bool admin_origin_is_same(sv origin, sv host, const char *names);
 
 /* ---- answers ---- */
 
@@ -61,7 +101,9 @@ bool admin_number(struct http_call *call, const char *name, uint64_t least, uint
                   uint64_t *ret);
 /* Each parameter of the query has one of these names, which end in NULL; else the call has been answered. */
 bool admin_check_parameters(struct http_call *call, const char *const *names);
-/* The author of a change, from the header X-Weir-Author. */
+/* The parameter dry_run says that nothing is to be changed. */
+bool admin_is_dry_run(struct http_call *call);
+/* The author of a change: the header X-Weir-Author, or else "page (operate)" for a session, "admin api" for a token. */
 sv admin_author(const struct http_call *call);
 
 /* ---- work with the source ---- */
@@ -133,6 +175,9 @@ int subject_reset(struct server *server, const struct subject_reset *whom, int64
 
 void admin_page(struct http_call *call, struct server *server);
 void admin_lint(struct http_call *call, struct server *server);
+void admin_show_session(struct http_call *call, struct server *server);
+void admin_sign_in(struct http_call *call, struct server *server);
+void admin_sign_out(struct http_call *call, struct server *server);
 void admin_explain(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);
 void admin_lift(struct http_call *call, struct server *server);

@@ -48,8 +48,8 @@ bool admin_check_parameters(struct http_call *call, const char *const *names)
     return true;
 }
 
-sv admin_author(const struct http_call *call)
+bool admin_is_dry_run(struct http_call *call)
 {
-    sv author = sv_trim(http_header(call, "x-weir-author"));
-    return author.len > 0 ? author : SV("admin api");
+    sv value = http_parameter(call, "dry_run", 0);
+    return sv_eq(value, SV("1")) || sv_eq(value, SV("true"));
 }

@@ -61,7 +61,7 @@ void server_greet(const struct server *server)
         printf("  counts %s\n", store.address);
     }
     if (watched)
-        printf("  token  %s (of the admin listener; stored in %s)\n", server->tokens.admin, token_file);
+        printf("  token  %s (of the admin listener; stored in %s)\n", server->tokens.roles[ROLE_ADMIN], token_file);
     if (is_on(http) || is_on(resp))
         puts("\nTry a decision:");
     if (is_on(http)) {

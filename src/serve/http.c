@@ -25,6 +25,7 @@ enum {
         64 << 20, /* bytes of all bodies that a loop is reading: some thousand connections could have 1 MB each */
     ERROR_MAX = 2000,
     ROOM = 256,
+    WAIT_STEP_MS = 50, /* how often it is checked which answers have waited */
 };
 
 struct http {
@@ -35,6 +36,9 @@ struct http {
     size_t body_bytes; /* of all calls */
     uv_poll_t poll;
     uv_idle_t rerun; /* the library has more to do than in its turn */
+    uv_timer_t step; /* runs while answers wait */
+    struct call *waiting;
+    unsigned waiting_count;
     struct http_conn *entering;
     struct call *spare;
     unsigned spare_count;
@@ -53,6 +57,7 @@ struct call {
     unsigned status;
     bool begun, handled, suspended;
     bool close; /* the connection, after the answer */
+    int64_t wait_end_ms;
     struct buf body, answer;
     size_t body_seen;
     struct arena arena;
@@ -256,6 +261,53 @@ static enum MHD_Result queue(struct call *call)
     return r;
 }
 
+/* ---- answers that wait ---- */
+
+static void resume(struct call *call);
+
+/* Those that have waited; all of them if the service ends, or if `all`. */
+static void end_waits(struct http *http, bool all)
+{
+    int64_t now_ms = loop_now_ms(http->loop);
+    bool ending = all || server_ending(http->loop->server);
+    for (struct call **at = &http->waiting, *call; (call = *at);) {
+        if (!ending && now_ms < call->wait_end_ms) {
+            at = &call->next;
+            continue;
+        }
+        *at = call->next;
+        http->waiting_count--;
+        call->http_call.wait_ms = 0;
+        resume(call);
+    }
+    if (!http->waiting)
+        uv_timer_stop(&http->step);
+}
+
+static void on_step(uv_timer_t *step)
+{
+    end_waits(step->data, false);
+}
+
+/* The library calls on_call again after it. */
+static enum MHD_Result begin_wait(struct call *call)
+{
+    struct http *http = call->http;
+    http_suspend(&call->http_call);
+    call->wait_end_ms = loop_now_ms(http->loop) + call->http_call.wait_ms;
+    call->next = http->waiting;
+    http->waiting = call;
+    http->waiting_count++;
+    if (!uv_is_active((uv_handle_t *)&http->step)) /* starting it anew would put it off */
+        uv_timer_start(&http->step, on_step, WAIT_STEP_MS, WAIT_STEP_MS);
+    return MHD_YES;
+}
+
+unsigned http_waiting(const struct http_call *http_call)
+{
+    return ((const struct call *)http_call)->http->waiting_count;
+}
+
 static enum MHD_Result on_call(void *data, struct MHD_Connection *connection, const char *url, const char *method,
                                const char *version, const char *upload, size_t *upload_size, void **ret_call)
 {
@@ -279,7 +331,7 @@ static enum MHD_Result on_call(void *data, struct MHD_Connection *connection, co
         http->service.handle(&call->http_call, http->service.data);
     }
     if (call->response)
-        return queue(call);
+        return call->http_call.wait_ms ? begin_wait(call) : queue(call);
     return call->suspended ? MHD_YES : MHD_NO;
 }
 
@@ -396,7 +448,9 @@ static int start(struct http *http)
         uv_poll_init(&http->loop->uv, &http->poll, MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd);
     if (r == 0)
         r = uv_idle_init(&http->loop->uv, &http->rerun);
-    http->poll.data = http->rerun.data = http;
+    if (r == 0)
+        r = uv_timer_init(&http->loop->uv, &http->step);
+    http->poll.data = http->rerun.data = http->step.data = http;
     return r < 0 ? r : uv_poll_start(&http->poll, UV_READABLE, on_readable);
 }
 
@@ -417,12 +471,12 @@ int http_new(struct http **ret, struct loop *loop, enum front front, const struc
     return r;
 }
 
-/* Both handles are in the same memory, and libuv may close them in any order. */
+/* The handles are in the same memory, and libuv may close them in any order. */
 static void closed(uv_handle_t *handle)
 {
     struct http *http = handle->data;
     handle->data = NULL;
-    if (!http->poll.data && !http->rerun.data)
+    if (!http->poll.data && !http->rerun.data && !http->step.data)
         free(http);
 }
 
@@ -433,6 +487,7 @@ void http_free(void *data)
     if (!http)
         return;
     uv_poll_stop(&http->poll);
+    end_waits(http, true);
     MHD_stop_daemon(http->daemon);
     for (struct call *call; (call = http->spare);) {
         http->spare = call->next;
@@ -440,6 +495,7 @@ void http_free(void *data)
     }
     uv_close((uv_handle_t *)&http->poll, closed);
     uv_close((uv_handle_t *)&http->rerun, closed);
+    uv_close((uv_handle_t *)&http->step, closed);
 }
 
 /* ---- for handlers: the request ---- */

@@ -23,6 +23,7 @@ struct http_call {
     sv body;                  /* valid until the answer */
     const void *data;         /* for `screen` and `handle` */
     struct weir_header extra; /* a further header of the answer, such as Allow, if it has a name */
+    unsigned wait_ms;         /* the answer is sent after so long; see http_waiting */
     bool too_large;           /* the headers are over their bounds, and not all of them are here */
 };
 
@@ -66,6 +67,10 @@ void http_bad_method(struct http_call *call, sv allow);
 /* {"error": "…", "hint": "…"}; hint may be NULL. */
 void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* How many answers of this listener wait, because of wait_ms. Whoever sets it has to keep this within a bound: a connection
+ * that waits is one less for others. */
+unsigned http_waiting(const struct http_call *call);
 
 /* The handler may return without an answer, and answer later in the loop's thread (loop_post). May be called again. */
 void http_suspend(struct http_call *call);

@@ -181,6 +181,8 @@ static int start(struct server *server, struct weir_error *error)
     if (r == 0)
         r = tokens_read(&server->tokens, config, error);
     if (r == 0)
+        r = admin_state_new(&server->admin, server, error);
+    if (r == 0)
         r = rule_sync_start(&server->rule_sync, config, &server->weir, error);
     for (unsigned i = 0; r == 0 && config->counters && i < server->loop_count; i++)
         r = loop_open_store(&server->loops[i], server->weir, error);
@@ -296,6 +298,7 @@ static void server_done(struct server *server)
     for (unsigned i = 0; i < loops; i++)
         loop_done(&server->loops[i]);
     free(server->loops);
+    admin_state_free(server->admin);
     config_done(&server->config);
 }
 

@@ -8,6 +8,7 @@
 
 struct weir;
 struct rule_sync;
+struct admin_state;
 
 /* Forward only. */
 enum stage { STAGE_STARTING, STAGE_READY, STAGE_ENDING };
@@ -18,8 +19,9 @@ struct server {
     struct rule_sync *rule_sync;
     struct loop *loops; /* loop_count that decide, then the one of the admin listener */
     unsigned loop_count;
-    unsigned connections; /* config.connections, or as many as there may be open files */
-    struct tokens tokens; /* of the main thread: each loop has a copy */
+    unsigned connections;      /* config.connections, or as many as there may be open files */
+    struct tokens tokens;      /* of the main thread: each loop has a copy */
+    struct admin_state *admin; /* of the admin listener's loop */
     int64_t started_us;
     char where[FRONTS][LISTEN_WHERE_MAX]; /* as it was bound: "127.0.0.1:8080", "unix:/run/weir.sock", "off" */
     enum stage stage;                     /* any thread may ask: server_ready, server_ending */
