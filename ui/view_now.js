@@ -1,9 +1,9 @@
 // What happens now, and what happened: passed, refused, health.
 import { get } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { allCounts, RANGES, rates, ruleCounts, sum } from "./counts.js";
+import { allCounts, RANGES, rates, ruleCounts, startOf, sum } from "./counts.js";
 import { empty, h, table } from "./dom.js";
-import { ago, number, rate, share } from "./format.js";
+import { ago, instant, number, rate, share } from "./format.js";
 import { listen } from "./live.js";
 import { choice, throttleButton } from "./parts.js";
 
@@ -23,11 +23,11 @@ function tiles() {
     part.element.classList.toggle("bad", bad);
   };
   const show = (event) => {
-    const n = event.decisions;
-    put(parts.passed, rate(n.allowed), "a second");
-    put(parts.refused, rate(n.refused), "a second");
-    put(parts.shadow, rate(n.shadow), "a second, by shadow rules");
-    put(parts.errors, rate(event.errors), "decisions a second without the store", event.errors > 0);
+    const n = event.decisions, second = (count) => rate(event.interval_s ? count / event.interval_s : 0);
+    put(parts.passed, second(n.allowed), "a second");
+    put(parts.refused, second(n.refused), "a second");
+    put(parts.shadow, second(n.shadow), "a second, by shadow rules");
+    put(parts.errors, second(event.errors), "decisions a second without the store", event.errors > 0);
     put(parts.table, share(event.table.fill), "of the cells are in use", event.table.fill > 0.9);
     if (event.store) put(parts.store, event.store.up ? "up" : "down", event.store.up ? `${number(event.store.lease_tokens_held)} tokens leased` : event.store.problem ?? "", !event.store.up);
     else put(parts.store, "none", "all rules count on this host");
@@ -49,23 +49,23 @@ async function drawChart(place, range, current) {
   const data = await allCounts(range);
   if (!current()) return;
   const series = [
-    { name: "passed", kind: "passed", values: rates(data.all.allowed, data.step_s) },
-    { name: "refused", kind: "refused", values: rates(data.all.refused, data.step_s) },
-    { name: "would be refused", kind: "shadow", values: rates(data.all.shadow, data.step_s) },
-    { name: "errors", kind: "errors", values: rates(data.all.errors, data.step_s) },
+    { name: "passed", kind: "passed", values: rates(data, data.all.allowed) },
+    { name: "refused", kind: "refused", values: rates(data, data.all.refused) },
+    { name: "would be refused", kind: "shadow", values: rates(data, data.all.shadow) },
+    { name: "errors", kind: "errors", values: rates(data, data.all.errors) },
   ].filter((one) => one.kind === "passed" || one.kind === "refused" || sum(one.values) > 0);
-  place.replaceChildren(chart({ title: `The last ${range.name.toLowerCase()}`, series, start: data.start_s, step: data.step_s }),
-    h("p", { class: "quiet" }, `${number(sum(data.all.allowed))} passed, ${number(sum(data.all.refused))} refused. ${data.since ? `Counted since ${ago(data.since)}.` : ""}`));
+  place.replaceChildren(chart({ title: `The last ${range.name.toLowerCase()}`, series, start: startOf(data), step: data.step_s }),
+    h("p", { class: "quiet" }, `${number(sum(data.all.allowed))} passed, ${number(sum(data.all.refused))} refused. ${data.since ? `Counted since ${instant(data.since)}.` : ""}`));
 }
 
 async function busiest(place, event, current) {
-  const rules = event.rules ?? [];
+  const rules = event.busiest, second = (count) => rate(count / (event.interval_s || 1));
   const counts = await ruleCounts(rules.map((one) => one.rule), RANGES[0], 60).catch(() => new Map());
   if (!current()) return;
   place.replaceChildren(rules.length
     ? table("Busiest rules", ["rule", { text: "passed a second", class: "figure" }, { text: "refused a second", class: "figure" }, "passed, an hour", "refused, an hour", { text: "", class: "tight" }], rules.map((one) => {
       const own = counts.get(one.rule);
-      return [h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule), rate(one.passed), rate(one.refused + one.would_refuse),
+      return [h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule), second(one.passed), second(one.refused + one.would_refuse),
         own ? spark(own.passed, `${number(sum(own.passed))} passed in an hour`) : "", own ? spark(own.refused, `${number(sum(own.refused))} refused in an hour`, "refused") : "",
         throttleButton({ rule: one.rule }) || ""];
     }), { class: "cards" })

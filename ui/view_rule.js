@@ -1,6 +1,6 @@
 // One rule: what it says, what it does, its overrides and its history.
 import { ask, get, may, path, query } from "./api.js";
-import { RANGES, rates, ruleCounts, sum } from "./counts.js";
+import { RANGES, rates, ruleCounts, startOf, sum } from "./counts.js";
 import { button, h, table } from "./dom.js";
 import { ago, instant, number } from "./format.js";
 import { edit } from "./edit.js";
@@ -52,11 +52,11 @@ export async function show({ words: [id], parameters, again }) {
   const counts = (await ruleCounts([id], range).catch(() => new Map())).get(id);
   const history = await get(path("rules", id, "history") + query({ most: 20 })).catch(() => null);
   const plot = counts && chart({
-    title: `The last ${range.name.toLowerCase()}`, start: counts.start, step: counts.step,
+    title: `The last ${range.name.toLowerCase()}`, start: startOf(counts), step: counts.step_s,
     series: [
-      { name: "passed", kind: "passed", values: rates(counts.passed, counts.step) },
-      { name: "refused", kind: "refused", values: rates(counts.refused, counts.step) },
-      ...(sum(counts.would_refuse) ? [{ name: "would be refused", kind: "shadow", values: rates(counts.would_refuse, counts.step) }] : []),
+      { name: "passed", kind: "passed", values: rates(counts, counts.passed) },
+      { name: "refused", kind: "refused", values: rates(counts, counts.refused) },
+      ...(sum(counts.would_refuse) ? [{ name: "would be refused", kind: "shadow", values: rates(counts, counts.would_refuse) }] : []),
     ],
   });
   return [
