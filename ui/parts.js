@@ -54,11 +54,12 @@ export function when(value, zone) {
 export function limits(list) {
   const rows = list.map((limit) => [
     h("span", null, limit.text ?? limit.name, limit.name && limit.text ? h("small", null, ` ${limit.name}`) : null),
-    limit.known === false ? "unknown: the store does not answer" : h("span", null, meter(limit.used + (limit.held ?? 0), limit.max),
-      `${number(limit.used)} of ${number(limit.max)} used`, limit.held ? `, ${number(limit.held)} held` : "", limit.debt ? `, ${number(limit.debt)} owed` : ""),
+    limit.known === false ? "unknown: the store does not answer" : h("span", null, meter(limit.used, limit.max),
+      `${number(limit.used)} of ${number(limit.max)}${limit.unit ? ` ${limit.unit}` : ""} used`, limit.on_hold ? `, ${number(limit.on_hold)} of it on hold` : "",
+      limit.held ? `, ${number(limit.held)} lent to this host` : "", limit.debt ? `, ${number(limit.debt)} owed` : ""),
     number(limit.remaining),
     limit.window_ends ? when(limit.window_ends, zoneOf(limit.text)) : limit.reset_ms > 0 ? `in ${span(limit.reset_ms / 1000)}` : "–",
-    limit.retry_after_ms > 0 ? `retry in ${span(limit.retry_after_ms / 1000)}` : limit.lasts_ms ? `lasts ${span(limit.lasts_ms / 1000)} at this pace` : limit.fits === false ? "full" : "",
+    limit.retry_after_ms > 0 ? `retry in ${span(limit.retry_after_ms / 1000)}` : limit.lasts_ms > 0 ? `lasts ${span(limit.lasts_ms / 1000)} at this pace` : limit.fits === false ? "full" : "",
   ]);
   return table("Limits", ["limit", "used", { text: "left", class: "figure" }, "resets", "pace"], rows, { class: "cards" });
 }
@@ -157,9 +158,7 @@ export function override(rule, text, row) {
   });
 }
 
-/** The subject of an override as the API spells it: values with commas between. */
-export const subjectText = (values) => (values.length === 1 ? values[0] : values.map((one) => one.replaceAll("%", "%25").replaceAll(",", "%2C")).join(","));
-
+/** To what one subject of a rule has used. */
 export const subjectLink = (rule, by) => h("a", { href: `#/refused/${[rule, ...by.map((one) => one.value)].map(encodeURIComponent).join("/")}` }, subject(by));
 
 /** Asks before something that cannot be undone from here. */

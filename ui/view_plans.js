@@ -19,7 +19,7 @@ function planCard(row) {
 
 async function budget(row) {
   const data = await get(`/v1/subjects${query({ rule: row.id })}`).catch(() => null);
-  const first = data?.limits.find((limit) => limit.lasts_ms);
+  const first = data?.limits.find((limit) => limit.lasts_ms > 0);
   return h("section", { class: "card" }, h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(row.id)}` }, row.id), " ", pill(row.state)),
     data ? limits(data.limits) : h("p", { class: "quiet" }, row.limits),
     first ? h("p", { class: "banner mild" }, `At this pace it is used up in ${span(first.lasts_ms / 1000)}.`) : null);

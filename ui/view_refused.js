@@ -1,8 +1,8 @@
 // Who is refused most; and one subject: used, left, holds, penalties, overrides, and what can be done.
 import { ask, get, may, path, query } from "./api.js";
 import { button, dialog, empty, field, h, note, table } from "./dom.js";
-import { instant, number, span } from "./format.js";
-import { attempt, choice, confirmed, limits, override, subjectLink, subjectText, throttleButton } from "./parts.js";
+import { instant, number, span, subject } from "./format.js";
+import { attempt, choice, confirmed, limits, override, subjectLink, throttleButton } from "./parts.js";
 
 const TIMES = [
   { key: "", name: "Now" }, { key: "3600", name: "Hour" }, { key: "86400", name: "Day" }, { key: "604800", name: "Week" }, { key: "2678400", name: "Month" },
@@ -44,20 +44,21 @@ function penalise(rule, by, again) {
 
 async function one({ words: [rule, ...by], parameters, again }) {
   const data = await get(`/v1/subjects${query({ rule, by, plan: parameters.get("plan") })}`);
-  const text = subjectText(by);
+  const text = data.subject, penalised = data.penalty?.penalised;
+  const row = data.override && (await get(path("rules", rule, "overrides", text)).catch(() => null));
   const tools = may("operate") ? [
     button("Set free", async () => (await confirmed("Set free?", "What this subject has used is forgotten, on this host and in the store.", "Set free", false)) &&
       (await attempt(() => ask("DELETE", `/v1/subjects${query({ rule, by })}`), "set free")) && again()),
-    by.length > 0 && button(data.override ? "Change the override…" : "Override…", async () => (await override(rule, text, data.override)) && again(), { class: "main" }),
+    by.length > 0 && button(data.override ? "Change the override…" : "Override…", async () => (await override(rule, text, row)) && again(), { class: "main" }),
     data.override && button("Remove the override", async () => (await attempt(() => ask("DELETE", path("rules", rule, "overrides", text)), "removed")) && again()),
-    data.penalty ? button("Lift the penalty", async () => (await attempt(() => ask("DELETE", `/v1/penalties${query({ rule, by })}`), "lifted")) && again())
+    penalised ? button("Lift the penalty", async () => (await attempt(() => ask("DELETE", `/v1/penalties${query({ rule, by })}`), "lifted")) && again())
       : button("Penalise…", () => penalise(rule, by, again), { class: "danger" }),
   ] : [];
   return [
-    h("div", { class: "head" }, h("h1", null, by.length ? by.join(", ") : "everybody"), h("div", { class: "tools" }, tools)),
+    h("div", { class: "head" }, h("h1", null, subject(data.by)), h("div", { class: "tools" }, tools)),
     h("p", null, "Rule ", h("a", { href: `#/rule/${encodeURIComponent(rule)}` }, rule), data.plan ? ` · plan ${data.plan}` : "", " · ", h("a", { href: `#/refused${query({ rule })}` }, "others of this rule")),
-    data.penalty && h("p", { class: "banner" }, `Penalised until ${instant(data.penalty.until)}, ${number(data.penalty.level)} in a row.`),
-    data.override && h("p", { class: "banner mild" }, `Has an override: ${data.override.text ?? data.override.state}${data.override.expires ? `, until ${instant(data.override.expires)}` : ""}${data.override.why ? ` (${data.override.why})` : ""}.`),
+    penalised && h("p", { class: "banner" }, `Penalised until ${instant(data.penalty.until)}, ${number(data.penalty.level)} in a row.`),
+    data.override && h("p", { class: "banner mild" }, `Has an override: ${row?.text ?? data.override.kind}${data.override.expires ? `, until ${instant(data.override.expires)}` : ""}${data.override.why ? ` (${data.override.why})` : ""}.`),
     h("section", { class: "card" }, h("h2", null, "Limits"), data.limits.length ? limits(data.limits) : h("p", null, "No limit holds for this subject.")),
     data.plans?.length ? h("p", { class: "tools" }, "As in plan ", data.plans.map((name) => h("a", { class: "button small", href: `#/refused/${[rule, ...by].map(encodeURIComponent).join("/")}${query({ plan: name })}` }, name))) : null,
   ].filter(Boolean);

@@ -10,7 +10,7 @@ function explained(rule) {
   return h("section", { class: "card" },
     h("div", { class: "head" }, h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), " ", pill(rule.mode)),
       h("span", null, rule.by.length ? subjectLink(rule.id, rule.by) : "all together", rule.plan ? ` · plan ${rule.plan}` : "", rule.override ? " · has an override" : "")),
-    rule.penalty ? h("p", { class: "banner" }, "A penalty runs: every request is refused.") : null,
+    rule.penalty?.penalised ? h("p", { class: "banner" }, `Penalised until ${instant(rule.penalty.until)}: every request is refused.`) : null,
     limits(rule.limits));
 }
 
@@ -26,9 +26,9 @@ async function recent(asked) {
   return h("section", { class: "card" }, h("h2", null, "Recent refusals"),
     data.refusals.length
       ? table("Recent refusals", ["when", "rule", "whom", "what", { text: "", class: "tight" }], data.refusals.map((one) => [
-        instant(one.at), h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule), subjectLink(one.rule, one.by),
-        [one.request.event, one.request.method, one.request.path].filter(Boolean).join(" "),
-        h("span", { class: "tools" }, h("a", { class: "button small", href: `#/why${query(one.request)}` }, "Why?"), throttleButton({ ...one.request, by: one.by[0]?.name })),
+        instant(one.time), one.rule ? h("span", null, h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule), one.shadow ? h("small", null, " only counted (shadow)") : null) : one.reason,
+        one.rule ? subjectLink(one.rule, one.by) : "", [one.request?.event, one.request?.method, one.request?.path].filter(Boolean).join(" "),
+        one.request && h("span", { class: "tools" }, h("a", { class: "button small", href: `#/why${query(one.request)}` }, "Why?"), throttleButton({ ...one.request, by: one.by[0]?.name })),
       ]), { class: "cards" })
       : h("p", { class: "quiet" }, asked ? "Nothing was refused since the start." : "Nothing was refused since the start. Type a request above to see how the rules would judge it."));
 }
