@@ -97,6 +97,7 @@ static void hand_over(struct store *store, const struct connected *c)
 {
     atomic_store(&store->offset_us, c->offset_us);
     bool replaced = give_connection(store, c);
+    atomic_store(&store->failing, false);
     store_answers(store);
     if (!replaced)
         return;
@@ -110,6 +111,7 @@ static void hand_over(struct store *store, const struct connected *c)
 /* While other links have a connection, a connection that cannot be made is one failure among others. */
 static void not_connected(struct store *store, const char *why)
 {
+    atomic_store(&store->failing, true);
     if (atomic_load(&store->connected) == 0)
         store_unreachable(store, why);
     else

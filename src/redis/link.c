@@ -101,9 +101,13 @@ bool link_connected(const struct store_link *link)
     return link->socket >= 0 && !link->broken;
 }
 
+/* Without a connection calls wait for the one that is being made, unless the last attempt failed. The link does not
+ * remember an outage: when the store is back, calls wait again, and are not decided without a store that is up. */
 bool link_usable(const struct store_link *link)
 {
-    return !link->dropping && !link->unreachable && !breaker_is_open(&link->store->breaker);
+    const struct store *store = link->store;
+    bool hopeless = link->socket < 0 && atomic_load(&store->failing);
+    return !link->dropping && !link->shut && !hopeless && !breaker_is_open(&store->breaker);
 }
 
 bool link_gathers(const struct store_link *link)
@@ -396,7 +400,6 @@ static void take_connection(struct store_link *link)
         link->inbox.fd = -1;
     }
     link->sent = link->base;
-    link->unreachable = false;
     watch_socket(link, EPOLL_CTL_ADD);
 }
 
@@ -418,10 +421,8 @@ static void handle_signals(struct store_link *link)
         take_connection(link);
     if ((signals & LINK_REPLACED) && link_connected(link) && !is_current(link))
         break_off(link, "another server has taken its place");
-    if ((signals & LINK_UNREACHABLE) && link->socket < 0) {
-        link->unreachable = true;
+    if ((signals & LINK_UNREACHABLE) && link->socket < 0 && !link_usable(link))
         refuse_all(link);
-    }
     if ((signals & LINK_SLICES) && link->nudged)
         link->nudged(link->nudged_data);
 }
@@ -579,7 +580,7 @@ void link_shut(struct store_link *link)
     take_connection(link);
     break_off(link, "the link is closed");
     disconnect(link);
-    link->unreachable = true;
+    link->shut = true;
 }
 
 int store_link_fd(const struct store_link *link)

@@ -43,8 +43,8 @@ struct store_link {
     bool blocked;    /* the system takes no more: epoll tells when it does */
     bool broken;     /* to be closed as soon as no function is using it */
     bool dropping, loading;
-    bool unreachable; /* there is no connection, and the last try failed */
-    char why[128];    /* it is broken */
+    bool shut;     /* for good */
+    char why[128]; /* it is broken */
     char *in;
     size_t in_len, in_max;
 };

@@ -88,6 +88,7 @@ struct store {
     atomic_uint_fast64_t secret[2]; /* the mark of the store's data; the first is 0 until it is known */
     atomic_uint hosts;
     atomic_uint connected; /* links that have a connection, or are about to take one */
+    atomic_bool failing;   /* the last attempt to make a connection failed: nobody waits for the next */
     atomic_bool stopping;
     pid_t pid; /* the process that has the threads */
 

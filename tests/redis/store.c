@@ -8,13 +8,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "cells/cells.h"
-#include "redis/store_state.h"
+#include "redis/link.h"
 
 static struct daemon server;
 
@@ -479,6 +480,77 @@ static void a_store_that_is_not_there_may_come(void **state)
     asker_close(&a);
 }
 
+/* The store's thread is connected first. The store is up then, and a call over another link waits for its connection. */
+static void a_store_that_is_back_is_waited_for(void **state)
+{
+    (void)state;
+    struct asker a;
+    struct asked q;
+    open_ready(&a, 5000);
+    daemon_kill(&server);
+    run_until_event(&a, WEIR_STORE_DOWN, 1);
+    run_for(&a, 200); /* attempts fail, and the link is told */
+    asked_init(&q, &a, "back", 10);
+    asked_send(&q, 5000);
+    assert_int_equal(q.call.result, STORE_UNSENT);
+
+    daemon_again(&server);
+    for (int i = 0; i < LONG_MS && atomic_load(&a.events[WEIR_STORE_UP]) < 2; i++)
+        usleep(1000); /* the link does not run: it has not taken its connection yet */
+    assert_true(store_up(a.store));
+    unsigned done = a.done;
+    asked_init(&q, &a, "back", 10);
+    asked_send(&q, 5000);
+    store_link_flush(a.link);
+    assert_int_equal(a.done, done);
+    run_until(&a, &a.done, done + 1);
+    assert_int_equal(q.call.result, STORE_DECIDED);
+    assert_false(q.late);
+    asker_close(&a);
+}
+
+static void set_password(struct talk *admin, const char *password)
+{
+    struct reply reply;
+    talk_write(admin, "CONFIG", "SET", "requirepass", password, NULL);
+    assert_true(talk_read(admin, &reply));
+    assert_int_equal(reply.kind, REPLY_STATUS);
+}
+
+/* The server goes on answering to the store's thread, and lets nobody else in. */
+static void a_link_that_is_not_let_in_makes_nobody_wait(void **state)
+{
+    (void)state;
+    struct asker a;
+    struct asked q;
+    struct talk admin;
+    open_ready(&a, 10000);
+    assert_true(talk_open(&admin, &server.server));
+    set_password(&admin, "secret");
+    shutdown(a.link->socket, SHUT_RDWR);
+    for (int i = 0; i < LONG_MS && a.link->socket >= 0; i++)
+        run_for(&a, 1);
+    assert_int_equal(a.link->socket, -1);
+
+    unsigned done = a.done;
+    asked_init(&q, &a, "locked", 10);
+    asked_send(&q, 2 * LONG_MS); /* waits, at most until the connector has failed */
+    store_link_flush(a.link);
+    run_until(&a, &a.done, done + 1);
+    assert_int_equal(q.call.result, STORE_UNSENT);
+    for (unsigned i = 2; i < 32; i++) {
+        run_for(&a, 50); /* the breaker may be open now and then, as further attempts fail */
+        asked_send(&q, 2 * LONG_MS);
+        assert_int_equal(a.done, done + i);
+        assert_int_equal(q.call.result, STORE_UNSENT);
+    }
+
+    set_password(&admin, "");
+    run_until_decided(&a);
+    talk_close(&admin);
+    asker_close(&a);
+}
+
 /* ---- closing ---- */
 
 static void closing_does_not_wait_for_a_stopped_server(void **state)
@@ -543,6 +615,8 @@ int main(void)
         cmocka_unit_test(a_connection_that_is_cut_is_made_again),
         cmocka_unit_test(a_store_that_is_full_is_away),
         cmocka_unit_test(a_store_that_is_not_there_may_come),
+        cmocka_unit_test(a_store_that_is_back_is_waited_for),
+        cmocka_unit_test(a_link_that_is_not_let_in_makes_nobody_wait),
         cmocka_unit_test(closing_does_not_wait_for_a_stopped_server),
         cmocka_unit_test(a_child_leaves_the_threads_alone),
     };

@@ -5,7 +5,7 @@ import contextlib
 
 from support import expect
 from support.crowd import Crowd, Node, ask, spend, total
-from support.outage import all_down, all_up, more, settled
+from support.outage import all_down, all_up, more, nothing_owed, settled
 from support.store import Store
 
 MAX = 20
@@ -125,7 +125,8 @@ def test_one_cells_file():
             with Crowd(nodes, [subject], connections=8, greedy=True, rest_s=0.002) as crowd:
                 for _ in range(OUTAGES):
                     all_up(nodes)
-                    more(crowd, [subject], count=1000)  # no debt is on its way: a lost one may be charged twice
+                    more(crowd, [subject], count=1000)
+                    nothing_owed(crowd, nodes)  # a debt whose answer is lost is charged again
                     store.kill()
                     all_down(nodes)
                     more(crowd, [subject], count=200)

@@ -143,6 +143,7 @@ class Crowd:
         ways = itertools.cycle((self.single, self.pipeline, self.single, self.over_http))
         work = [(next(ways), node, number) for node in nodes for number in range(connections)]
         self.threads = [threading.Thread(target=self.run, args=args) for args in work]
+        self.turns = dict.fromkeys(self.threads, 0)  # questions, or pipelines of them, that were answered
 
     def __enter__(self):
         for thread in self.threads:
@@ -176,6 +177,11 @@ class Crowd:
         took = sorted(seconds for when, seconds in self.took if begin <= when <= end)
         return took[len(took) // 2], took[-1]
 
+    def takes_turns(self):
+        """Until each client was answered everything that it had asked by now, and something that it asked since."""
+        before = dict(self.turns)
+        until(lambda: all(self.turns[thread] >= before[thread] + 2 for thread in self.threads), "each client is answered")
+
     # ---- one of them ----
 
     def note(self, subject, kind, since=None):
@@ -205,6 +211,10 @@ class Crowd:
         if kind == "refused" and not self.greedy and subject in wanted:
             wanted.remove(subject)
 
+    def rest(self):
+        self.turns[threading.current_thread()] += 1
+        time.sleep(self.rest_s)
+
     def over_wire(self, node, wanted, depth):
         if node.resp is None:
             raise Gone
@@ -219,7 +229,7 @@ class Crowd:
                 for subject in asked:
                     reply = wire.reply()
                     self.heard(subject, kind_of(reply[0], reply[6]), since, wanted)
-                time.sleep(self.rest_s)
+                self.rest()
 
     def single(self, node, wanted):
         self.over_wire(node, wanted, 1)
@@ -243,7 +253,7 @@ class Crowd:
                 connection.request("POST", "/v1/check", body, {"Content-Type": "application/json"})
                 verdict = json.loads(connection.getresponse().read())
                 self.heard(subject, kind_of(verdict["allowed"], verdict["retry_after_ms"]), since, wanted)
-                time.sleep(self.rest_s)
+                self.rest()
 
 
 # ---- what the store knows ----

@@ -3,7 +3,7 @@
 import contextlib
 
 from support import expect, until
-from support.crowd import Node, ask, charged
+from support.crowd import Node, ask, charged, total
 
 HOSTS = 3
 # A machine that stands still for longer makes an outage of its own, and outages are counted.
@@ -56,6 +56,28 @@ def more(crowd, subjects, kind="allowed", count=50):
     """Until so many more of each have passed."""
     before = {subject: crowd.count(kind, subject) for subject in subjects}
     until(lambda: all(crowd.count(kind, subject) >= before[subject] + count for subject in subjects), f"more are {kind}")
+
+
+def nothing_owed(crowd, nodes):
+    """Until no debt exists, and none can arise while the store answers. A service says that the store is up as soon as one of its
+    connections is; until the others are, their requests may be let through in its place, and owed.
+
+    If none was let through while all clients took three turns, then: after the first, no call is on its way that took a debt
+    along before, and each client has a connection that decides in the store; after the second, a call has taken along all that
+    was left; after the third it is answered."""
+
+    def found():
+        before = decided_here(nodes)
+        for _ in range(3):
+            crowd.takes_turns()
+        return decided_here(nodes) == before
+
+    until(found, "nothing is owed")
+
+
+def decided_here(nodes):
+    """Decisions that were made without the store."""
+    return sum(total(nodes, why) for why in ("unsent", "late", "failed"))
 
 
 def settled(store, nodes, subject, passed, lost=0):
