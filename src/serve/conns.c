@@ -268,10 +268,15 @@ void conn_idle(struct conn *conn, int64_t now_ms)
     set_state(conn, CONN_IDLE, now_ms);
 }
 
+void conn_stream(struct conn *conn, int64_t now_ms)
+{
+    set_state(conn, CONN_STREAM, now_ms);
+}
+
 /* Lists are in the order of the time at which the connections entered the state. */
 void conns_sweep(struct conns *conns, int64_t now_ms, bool late)
 {
-    const unsigned most_ms[CONN_STATES] = { conns->limits.idle_ms, conns->limits.request_ms };
+    const unsigned most_ms[CONN_STATES] = { conns->limits.idle_ms, conns->limits.request_ms, conns->limits.request_ms };
     for (int state = 0; state < CONN_STATES; state++)
         for (struct conn *conn = conns->lists[state].first, *next; conn && now_ms - conn->since_ms >= most_ms[state];
              conn = next) {
@@ -303,6 +308,12 @@ void conns_shut_idle(struct conns *conns)
         if (!has_sent(conn))
             shut_one(conn);
     }
+}
+
+void conns_shut_streams(struct conns *conns)
+{
+    while (conns->lists[CONN_STREAM].first)
+        shut_one(conns->lists[CONN_STREAM].first);
 }
 
 void conns_shut_all(struct conns *conns)
