@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/utf8.h"
 #include "serve/embedded.h"
+#include "serve/live.h"
 #include "serve/log.h"
 #include "serve/status.h"
 
@@ -124,6 +125,8 @@ const struct admin_route admin_routes[] = {
     { "GET", "/v1/openapi.json", openapi },
     { "GET", "/v1/status", status },
     { "GET", "/v1/top", top },
+    { "GET", "/v1/counts", admin_counts },
+    { "GET", "/v1/live", admin_live },
     { "GET", "/v1/rules", .work = &admin_list_rules },
     { "GET", "/v1/rules/{id}", .work = &admin_get_rule },
     { "PUT", "/v1/rules/{id}", .work = &admin_put_rule },

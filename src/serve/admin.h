@@ -131,6 +131,7 @@ int subject_reset(struct server *server, const struct subject_reset *whom, int64
 
 /* ---- routes ---- */
 
+void admin_counts(struct http_call *call, struct server *server);
 void admin_explain(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);
 void admin_lift(struct http_call *call, struct server *server);

@@ -664,6 +664,8 @@ def test_the_document_was_kept_to(request):
         pytest.skip("the other cases of this file are missing: script/test unit -k test_admin_api")
     with Checked() as s:
         expect(s.steer("GET", "/v1/openapi.json").json()["openapi"], "3.1.0")
+        expect(s.steer("GET", "/v1/counts").status, 200)
+        expect(s.steer("HEAD", "/v1/live").status, 200)  # its events: test_live.py
         for method in ("GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"):
             about = {"X-Forwarded-Method": "GET", "X-Forwarded-Uri": "/", "X-Forwarded-For": "192.0.2.1"}
             expect(s.ask(s.http, method, "/v1/auth", None, about).status, 200, method)
