@@ -5,8 +5,8 @@
  * one that has been idle for longest (of the same address, if that address has too many), or one that is slow in sending
  * its request. So neither idle connections nor slow senders, however many, keep others out.
  *
- * A stream is an answer without an end. It has the timeout of a request, which begins anew whenever the peer has received
- * everything so far. Its sender bounds how many there are, and how long they last.
+ * A stream is an answer without an end. It has the timeout of a request, 5 s at least, which begins anew whenever the peer
+ * has received everything so far. Its sender bounds how many there are, and how long they last.
  *
  * All of it belongs to one thread. */
 #ifndef SERVE_CONNS_H

@@ -348,6 +348,7 @@ int server_run(int argc, char **argv)
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write, as on a full disk */
     int r = config_read(&server.config, argc, argv, &error);
     if (r < 0) {
         fprintf(stderr, "weir serve: %s\n", error.text);

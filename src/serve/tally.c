@@ -159,7 +159,7 @@ static void add_said(struct stats_said *sum, struct stats_said said)
     sum->would_refuse += said.would_refuse;
 }
 
-/* `heap` has the least busy of its rules first, and each before its two followers. */
+/* A heap: the least busy rule comes first, and each before its two followers. Moves the one at `i` to its place. */
 static void sink(struct tally_rule *heap, size_t count, size_t i)
 {
     for (size_t least; (least = 2 * i + 1) < count; i = least) {
@@ -191,18 +191,20 @@ size_t tally_busiest(const struct tally *tally, const struct tally_mark *mark, s
         struct tally_rule rule = { i, tally_rule_since(tally, mark, i) };
         if (tally_busy(rule.said) == 0)
             continue;
-        if (strcmp(tally_rule_id(tally, i), STATS_OTHER) == 0)
-            add_said(ret_rest, rule.said);
-        else if (count < most) {
+        bool other = strcmp(tally_rule_id(tally, i), STATS_OTHER) == 0;
+        if (!other && count < most) {
             ret[count++] = rule;
             for (size_t k = count == most ? most / 2 : 0; k-- > 0;)
                 sink(ret, count, k);
-        } else if (tally_busy(rule.said) > tally_busy(ret[0].said)) {
-            add_said(ret_rest, ret[0].said);
+            continue;
+        }
+        if (!other && tally_busy(rule.said) > tally_busy(ret[0].said)) {
+            struct tally_rule least = ret[0];
             ret[0] = rule;
             sink(ret, count, 0);
-        } else
-            add_said(ret_rest, rule.said);
+            rule = least;
+        }
+        add_said(ret_rest, rule.said);
     }
     qsort(ret, count, sizeof *ret, compare);
     return count;

@@ -201,7 +201,7 @@ static void deadlines(void **state)
 }
 
 /* Each connection gets one turn, however often the loop is late, and another one for what it does next. */
-/* Its time begins anew with each call; it gives way to nobody. */
+/* The time of a stream begins anew with each call, and is 5 s at least; it gives way to nobody. */
 static void streams(void **state)
 {
     (void)state;
@@ -216,16 +216,16 @@ static void streams(void **state)
     }
     assert_false(enter(&conns, 2, "192.0.2.3", 60));
     conn_stream(&testers[0].conn, 120);
-    conns_sweep(&conns, 149, false);
+    conns_sweep(&conns, 5049, false);
     assert_false(testers[1].shut);
-    conns_sweep(&conns, 150, false);
+    conns_sweep(&conns, 5050, false);
     assert_true(testers[1].shut);
     assert_false(testers[0].shut);
-    assert_true(enter(&conns, 2, "192.0.2.3", 160));
-    conn_idle(&testers[0].conn, 170); /* it is over */
+    assert_true(enter(&conns, 2, "192.0.2.3", 5060));
+    conn_idle(&testers[0].conn, 5070); /* it is over */
     conns_shut_streams(&conns);
     assert_false(testers[0].shut);
-    conn_stream(&testers[0].conn, 180);
+    conn_stream(&testers[0].conn, 5080);
     conns_shut_streams(&conns);
     assert_true(testers[0].shut);
     assert_false(testers[2].shut);

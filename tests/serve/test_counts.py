@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import resource
 import sqlite3
 import urllib.parse
 
@@ -283,6 +284,21 @@ def test_a_file_that_cannot_be_opened(s):
     lines = [entry["message"] for entry in s.events("counts", begin)]
     expect((len(lines), "again" in lines[1]), (2, True), lines)
     expect(s.steer("GET", "/v1/counts").status, 200)
+
+
+def test_a_full_disk(s):
+    """No file may grow: the log says so once, decisions go on, and later it is stored again."""
+    until(lambda: stored(s, "SELECT count(*) FROM all_10"), "a file")
+    size = max(os.path.getsize(os.path.join(s.data, name)) for name in ("counts.db", "counts.db-wal"))
+    resource.prlimit(s.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    until(lambda: s.events("counts"), "the log tells")
+    has(s.events("counts")[0]["message"], "not stored", "counts.db")
+    until(lambda: decide(s) or totals(s), "the step that has begun is answered from memory")
+    resource.prlimit(s.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    until(lambda: len(s.events("counts")) > 1, "it is stored again")
+    lines = [entry["message"] for entry in s.events("counts")]
+    expect((len(lines), "again" in lines[1]), (2, True), lines)
+    expect(stored(s, "PRAGMA integrity_check"), "ok")
 
 
 def test_removed_while_it_runs(s):
