@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/utf8.h"
 #include "serve/embedded.h"
+#include "serve/live.h"
 #include "serve/log.h"
 #include "serve/status.h"
 
@@ -129,6 +130,8 @@ const struct admin_route admin_routes[] = {
     { "DELETE", "/v1/session", ROLE_READ, .run = admin_sign_out },
     { "GET", "/v1/status", ROLE_READ, .run = status },
     { "GET", "/v1/top", ROLE_READ, .run = top },
+    { "GET", "/v1/counts", ROLE_READ, .run = admin_counts },
+    { "GET", "/v1/live", ROLE_READ, .run = admin_live },
     { "GET", "/v1/rules", ROLE_READ, .work = &admin_list_rules },
     { "GET", "/v1/rules/{id}", ROLE_READ, .work = &admin_get_rule },
     { "PUT", "/v1/rules/{id}", ROLE_ADMIN, .work = &admin_put_rule },

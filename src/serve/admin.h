@@ -178,6 +178,7 @@ void admin_lint(struct http_call *call, struct server *server);
 void admin_show_session(struct http_call *call, struct server *server);
 void admin_sign_in(struct http_call *call, struct server *server);
 void admin_sign_out(struct http_call *call, struct server *server);
+void admin_counts(struct http_call *call, struct server *server);
 void admin_explain(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);
 void admin_lift(struct http_call *call, struct server *server);

@@ -174,6 +174,7 @@ static void drain(struct loop *loop)
     loop->draining = true;
     loop->drain_end_ms = loop_now_ms(loop) + loop->server->config.drain_ms;
     loop->drain_idle_ms = loop_now_ms(loop) + DRAIN_GRACE_MS;
+    conns_shut_streams(&loop->conns);
     for (int front = 0; front < FRONTS; front++) {
         struct loop_listener *listener = &loop->listeners[front];
         /* For their clients, connections in the backlog of the kernel are accepted. */

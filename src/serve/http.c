@@ -3,11 +3,13 @@
  * anew with every byte, ours do not. A connection is ended by shutting its socket down, which the library then notices.
  *
  * The library calls: uri_seen (a request begins) · on_call, several times (headers, pieces of the body, all of it) ·
- * on_completed (the answer is out, or the connection is lost). */
+ * read_stream (it can send more of a stream) · on_completed (the answer is out, or the connection is lost). */
 #include "serve/http.h"
 
+#include <linux/sockios.h>
 #include <microhttpd.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -23,6 +25,8 @@ enum {
     OWN_HEADERS = 1024,    /* for the status line and headers that every answer has */
     BODY_BYTES_MAX =
         64 << 20, /* bytes of all bodies that a loop is reading: some thousand connections could have 1 MB each */
+    STREAM_BLOCK = 4096,
+    STREAM_SEND_BYTES = 32 << 10, /* of a stream in the kernel; it takes about twice that */
     ERROR_MAX = 2000,
     ROOM = 256,
     WAIT_STEP_MS = 50, /* how often it is checked which answers have waited */
@@ -49,11 +53,22 @@ struct http_conn {
     struct call *call; /* under way */
 };
 
+/* An answer that is sent piece by piece. It belongs to its call. */
+struct http_stream {
+    struct call *call;
+    struct buf pieces; /* that were not given to the library yet … */
+    size_t taken;      /* … beginning here */
+    bool ended;        /* after those */
+    void (*gone)(void *data);
+    void *data;
+};
+
 struct call {
     struct http_call http_call; /* first: the handler's */
     struct http *http;
     struct MHD_Connection *connection;
     struct MHD_Response *response; /* prepared, not queued yet */
+    struct http_stream *stream;    /* NULL: the answer is whole */
     unsigned status;
     bool begun, handled, suspended;
     bool close; /* the connection, after the answer */
@@ -92,10 +107,19 @@ static void call_free(struct call *call)
     free(call);
 }
 
+static void stream_free(struct http_stream *stream)
+{
+    stream->gone(stream->data);
+    buf_done(&stream->pieces);
+    free(stream);
+}
+
 static void call_release(struct call *call)
 {
     struct http *http = call->http;
     http->body_bytes -= call->body.len;
+    if (call->stream)
+        stream_free(STEAL(call->stream));
     if (call->response)
         MHD_destroy_response(call->response);
     arena_done(&call->arena);
@@ -401,9 +425,16 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     run(poll->data);
 }
 
+/* A stream may be suspended, and the library does not look at its socket then. While the loop drains, a stream ends as one
+ * that is over. */
 static void shut(struct conn *conn)
 {
-    shutdown(conn->fd, SHUT_RDWR);
+    struct call *call = ((struct http_conn *)conn)->call;
+    struct http_stream *stream = call ? call->stream : NULL;
+    if (!stream || !call->http->loop->draining)
+        shutdown(conn->fd, SHUT_RDWR);
+    if (stream)
+        http_stream_end(stream);
 }
 
 void http_accept(void *data, int fd, const struct sockaddr_storage *peer)
@@ -573,6 +604,23 @@ static void resume(struct call *call)
     uv_idle_start(&call->http->rerun, on_rerun);
 }
 
+static void add_answer_headers(struct call *call, const struct http_answer *answer)
+{
+    size_t bytes = 0;
+    /* One that does not fit is left out, and not those after it: Retry-After comes last. */
+    for (size_t i = 0; i < answer->header_count; i++) {
+        size_t more = answer->headers[i].name.len + answer->headers[i].value.len + 4;
+        if (bytes + more > ANSWER_HEADERS - OWN_HEADERS)
+            continue;
+        bytes += more;
+        add_answer_header(call, answer->headers[i].name, answer->headers[i].value);
+    }
+    if (call->http_call.extra.name.len > 0)
+        add_answer_header(call, call->http_call.extra.name, call->http_call.extra.value);
+    if (server_ending(call->http->loop->server) || call->close)
+        MHD_add_response_header(call->response, "Connection", "close");
+}
+
 void http_answer(struct http_call *http_call, const struct http_answer *answer)
 {
     struct call *call = (struct call *)http_call;
@@ -586,19 +634,7 @@ void http_answer(struct http_call *http_call, const struct http_answer *answer)
         if (answer->body.len > 0)
             add_answer_header(call, SV("Content-Type"),
                               answer->content_type.len ? answer->content_type : SV("application/json"));
-        size_t bytes = 0;
-        /* One that does not fit is left out, and not those after it: Retry-After comes last. */
-        for (size_t i = 0; i < answer->header_count; i++) {
-            size_t more = answer->headers[i].name.len + answer->headers[i].value.len + 4;
-            if (bytes + more > ANSWER_HEADERS - OWN_HEADERS)
-                continue;
-            bytes += more;
-            add_answer_header(call, answer->headers[i].name, answer->headers[i].value);
-        }
-        if (http_call->extra.name.len > 0)
-            add_answer_header(call, http_call->extra.name, http_call->extra.value);
-        if (server_ending(call->http->loop->server) || call->close)
-            MHD_add_response_header(call->response, "Connection", "close");
+        add_answer_headers(call, answer);
     }
     if (call->suspended)
         resume(call);
@@ -650,4 +686,85 @@ void http_suspend(struct http_call *http_call)
     if (!call->suspended)
         MHD_suspend_connection(call->connection);
     call->suspended = true;
+}
+
+/* ---- streams ---- */
+
+/* The library wants to send. Without a piece it is suspended until there is one. */
+static ssize_t read_stream(void *data, uint64_t position, char *to, size_t most)
+{
+    struct http_stream *stream = data;
+    size_t rest = stream->pieces.len - stream->taken, n = rest < most ? rest : most;
+    (void)position;
+    if (n > 0) {
+        memcpy(to, stream->pieces.ptr + stream->taken, n);
+        stream->taken += n;
+        return (ssize_t)n;
+    }
+    if (stream->ended)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    http_suspend(&stream->call->http_call);
+    return 0;
+}
+
+struct http_stream *http_stream_begin(struct http_call *http_call, sv content_type, void (*gone)(void *data), void *data)
+{
+    static const struct weir_header no_store = { WEIR_STR("Cache-Control"), WEIR_STR("no-store") };
+    struct call *call = (struct call *)http_call;
+    struct http_stream *stream = calloc(1, sizeof *stream);
+    call->response =
+        stream ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, stream, NULL) : NULL;
+    if (!call->response) {
+        free(stream);
+        http_error(http_call, 503, NULL, "out of memory");
+        return NULL;
+    }
+    *stream = (struct http_stream){ .call = call, .gone = gone, .data = data };
+    buf_init(&stream->pieces, HTTP_STREAM_BYTES_MAX);
+    call->stream = stream;
+    call->status = 200;
+    add_answer_header(call, SV("Content-Type"), content_type);
+    add_answer_headers(call, &(struct http_answer){ .headers = &no_store, .header_count = 1 });
+    int bytes = STREAM_SEND_BYTES;
+    setsockopt(http_call->conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    conn_stream(http_call->conn, loop_now_ms(call->http->loop));
+    if (call->suspended)
+        resume(call);
+    return stream;
+}
+
+static bool is_all_received(const struct http_stream *stream)
+{
+    int bytes = 0;
+    return stream->taken == stream->pieces.len && ioctl(stream->call->http_call.conn->fd, SIOCOUTQ, &bytes) == 0 &&
+           bytes == 0;
+}
+
+bool http_stream_send(struct http_stream *stream, sv piece)
+{
+    struct call *call = stream->call;
+    struct buf *pieces = &stream->pieces;
+    if (is_all_received(stream))
+        conn_stream(call->http_call.conn, loop_now_ms(call->http->loop));
+    if (stream->taken > 0) {
+        memmove(pieces->ptr, pieces->ptr + stream->taken, pieces->len - stream->taken);
+        pieces->len -= stream->taken;
+        stream->taken = 0;
+    }
+    buf_add(pieces, piece);
+    if (pieces->failed) {
+        shutdown(call->http_call.conn->fd, SHUT_RDWR);
+        http_stream_end(stream);
+        return false;
+    }
+    if (call->suspended)
+        resume(call);
+    return true;
+}
+
+void http_stream_end(struct http_stream *stream)
+{
+    stream->ended = true;
+    if (stream->call->suspended)
+        resume(stream->call);
 }

@@ -1,5 +1,5 @@
 /* HTTP/1.1: libmicrohttpd, driven from a loop. It reads requests whole, within bounds, hands each to a handler, and sends
- * what the handler answers. No other file knows of libmicrohttpd. */
+ * what the handler answers: whole, or piece by piece (streams). No other file knows of libmicrohttpd. */
 #ifndef SERVE_HTTP_H
 #define SERVE_HTTP_H
 
@@ -74,5 +74,22 @@ unsigned http_waiting(const struct http_call *call);
 
 /* The handler may return without an answer, and answer later in the loop's thread (loop_post). May be called again. */
 void http_suspend(struct http_call *call);
+
+/* ---- answers without an end ---- */
+
+/* An answer 200 whose body is sent as it comes. All of it in the loop's thread. A peer that receives nothing for as long as
+ * a request may take loses its connection; so does every stream when the loop begins to drain. */
+struct http_stream;
+/* Answers the call, which is not HEAD: libmicrohttpd would send the end of a body. `gone` is called once, when the
+ * connection has ended or was lost, and not by the functions below: the stream is not to be used any more. It may be called
+ * as soon as the handler has returned. NULL: no memory, and the call has been answered. */
+struct http_stream *http_stream_begin(struct http_call *call, sv content_type, void (*gone)(void *data), void *data);
+/* Sends a piece, or keeps it until the peer takes it. False: the peer has not taken the earlier ones, more than
+ * HTTP_STREAM_BYTES_MAX; the stream ends without this piece. */
+bool http_stream_send(struct http_stream *stream, sv piece);
+/* Ends the answer after what was sent. */
+void http_stream_end(struct http_stream *stream);
+
+enum { HTTP_STREAM_BYTES_MAX = 64 << 10 };
 
 #endif

@@ -15,10 +15,13 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "serve/admin.h"
+#include "serve/counts.h"
 #include "serve/http_decide.h"
+#include "serve/live.h"
 #include "serve/log.h"
 #include "serve/resp_conn.h"
 #include "serve/rule_sync.h"
+#include "serve/tally.h"
 
 enum {
     EXIT_DONE = 0,
@@ -170,6 +173,16 @@ static int listen_all(struct server *server, struct weir_error *error)
     return 0;
 }
 
+static int watch(struct server *server, struct weir_error *error)
+{
+    int r = tally_new(&server->tally, server);
+    if (r == 0)
+        r = counts_new(&server->counts, server);
+    if (r == 0)
+        r = live_new(&server->live, server);
+    return r < 0 ? err_no_memory(error) : 0;
+}
+
 static int start(struct server *server, struct weir_error *error)
 {
     const struct config *config = &server->config;
@@ -184,6 +197,8 @@ static int start(struct server *server, struct weir_error *error)
         r = admin_state_new(&server->admin, server, error);
     if (r == 0)
         r = rule_sync_start(&server->rule_sync, config, &server->weir, error);
+    if (r == 0)
+        r = watch(server, error);
     for (unsigned i = 0; r == 0 && config->counters && i < server->loop_count; i++)
         r = loop_open_store(&server->loops[i], server->weir, error);
     for (unsigned i = 0; r == 0 && i <= server->loop_count; i++) {
@@ -279,8 +294,8 @@ static void begin_end(struct server *server)
     log_say(LEVEL_INFO, "stop", "answering the requests that were accepted, for at most %u ms", server->config.drain_ms);
 }
 
-/* rule_sync_stop ends what the admin listener had begun, hence before the loops are gone; and it closes the engine, hence
- * after they have left the store. */
+/* counts_free reads what the loops have counted, hence after their end. rule_sync_stop ends what the admin listener had
+ * begun, hence before the loops are gone; and it closes the engine, hence after they have left the store. */
 static void server_done(struct server *server)
 {
     unsigned loops = server->loops ? server->loop_count + 1 : 0;
@@ -294,9 +309,12 @@ static void server_done(struct server *server)
         loop_join(&server->loops[i]);
     for (unsigned i = 0; i < loops; i++)
         loop_close_store(&server->loops[i]);
+    counts_free(server->counts);
     rule_sync_stop(server->rule_sync);
     for (unsigned i = 0; i < loops; i++)
         loop_done(&server->loops[i]);
+    live_free(server->live);
+    tally_free(server->tally);
     free(server->loops);
     admin_state_free(server->admin);
     config_done(&server->config);
@@ -333,6 +351,7 @@ int server_run(int argc, char **argv)
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write, as on a full disk */
     int r = config_read(&server.config, argc, argv, &error);
     if (r < 0) {
         fprintf(stderr, "weir serve: %s\n", error.text);

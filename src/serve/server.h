@@ -6,9 +6,12 @@
 #include "serve/event_loop.h"
 #include "serve/listen.h"
 
-struct weir;
+struct counts;
+struct live;
 struct rule_sync;
 struct admin_state;
+struct tally;
+struct weir;
 
 /* Forward only. */
 enum stage { STAGE_STARTING, STAGE_READY, STAGE_ENDING };
@@ -29,6 +32,9 @@ struct server {
         uint64_t used;
         int64_t steady_us; /* when; 0: not yet */
     } fill;                /* of the table, as report.c saw it last; the admin loop's */
+    struct tally *tally;   /* these three are the admin loop's, too */
+    struct counts *counts;
+    struct live *live;
 };
 
 /* Rules are in force, all listeners are open, and the shutdown has not begun. Any thread may ask. */

@@ -129,18 +129,37 @@ static uint32_t hash_id(sv id)
     return (uint32_t)hash_final(&hash);
 }
 
+/* Those that every stats has are not in the index. */
+static bool is_of_no_rule(sv id, uint32_t *ret)
+{
+    if (id.len == 0)
+        *ret = NO_RULE;
+    else if (sv_eq(id, SV(STATS_OTHER)))
+        *ret = OTHER;
+    else if (sv_eq(id, SV(STATS_THROTTLE)))
+        *ret = THROTTLE;
+    else
+        return false;
+    return true;
+}
+
+/* The slot of this id, or the free one that it would get. */
+static uint32_t slot_of(const struct stats *stats, sv id)
+{
+    uint32_t slot = hash_id(id) % SLOTS;
+    while (stats->slots[slot] && !sv_eq(weir_str(stats->counters[stats->slots[slot]].id), id))
+        slot = (slot + 1) % SLOTS;
+    return slot;
+}
+
 static uint32_t counter_of_id(struct stats *stats, const char *id)
 {
-    if (!id[0])
-        return NO_RULE;
-    if (strcmp(id, STATS_OTHER) == 0)
-        return OTHER;
-    if (strcmp(id, STATS_THROTTLE) == 0)
-        return THROTTLE;
-    uint32_t slot = hash_id(weir_str(id)) % SLOTS;
-    for (; stats->slots[slot]; slot = (slot + 1) % SLOTS)
-        if (strcmp(stats->counters[stats->slots[slot]].id, id) == 0)
-            return stats->slots[slot];
+    uint32_t counter;
+    if (is_of_no_rule(weir_str(id), &counter))
+        return counter;
+    uint32_t slot = slot_of(stats, weir_str(id));
+    if (stats->slots[slot])
+        return stats->slots[slot];
     if (stats->count == COUNTERS_MAX)
         return OTHER;
     stats->slots[slot] = (uint16_t)new_counter(stats, id);
@@ -287,9 +306,18 @@ void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcom
     top_add(stats->top, &subject, now_us);
 }
 
-void stats_add_rule(struct stats *stats, sv id)
+bool stats_find_rule(const struct stats *stats, sv id, size_t *ret)
 {
-    counter_of_new(stats, id);
+    uint32_t counter;
+    if (!is_of_no_rule(id, &counter))
+        counter = stats->slots[slot_of(stats, id)];
+    *ret = counter;
+    return counter != NO_RULE;
+}
+
+size_t stats_add_rule(struct stats *stats, sv id)
+{
+    return counter_of_new(stats, id);
 }
 
 void stats_add_limit(struct stats *stats, sv id, sv limit)
@@ -334,6 +362,32 @@ void stats_limit(const struct stats *stats, size_t i, struct stats_limit *ret)
     memcpy(ret->name, limit->name, sizeof ret->name);
     ret->refused = read_counter(&limit->refused);
     ret->would_refuse = read_counter(&limit->would_refuse);
+}
+
+const char *stats_rule_id(const struct stats *stats, size_t i)
+{
+    return stats->counters[i].id;
+}
+
+/* Limits of rules that came after the first `count` are left for the next call. */
+void stats_add_said(const struct stats *stats, const uint32_t *places, size_t count, struct stats_said *sums,
+                    uint64_t totals[OUTCOMES])
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct stats_rule *rule = &stats->counters[i];
+        for (int k = 0; k < OUTCOMES; k++)
+            totals[k] += read_counter(&rule->counts[k]);
+        sums[places[i]].passed += read_counter(i == THROTTLE ? &rule->counts[OUTCOME_ALLOWED] : &rule->passed);
+        sums[places[i]].refused += read_counter(i == THROTTLE ? &rule->counts[OUTCOME_REFUSED] : &rule->penalised);
+    }
+    size_t limits = stats_limit_count(stats);
+    for (size_t i = 0; i < limits; i++) {
+        const struct stats_limit *limit = &stats->limits[i];
+        if (limit->rule >= count)
+            continue;
+        sums[places[limit->rule]].refused += read_counter(&limit->refused);
+        sums[places[limit->rule]].would_refuse += read_counter(&limit->would_refuse);
+    }
 }
 
 uint64_t stats_without_rule(const struct stats *stats)

@@ -83,23 +83,50 @@ static void gather_rules(struct weir *weir, struct stats *stats)
     hazard_release();
 }
 
-bool status_gather(struct server *server, struct status_facts *ret)
+static uint64_t rules_version(struct weir *weir)
+{
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    uint64_t version = bound ? bound->version : 0;
+    if (bound)
+        hazard_release();
+    return version;
+}
+
+static void add_up(const struct weir_in_flight *in_flight, void *data)
+{
+    *(uint64_t *)data += in_flight->holds;
+}
+
+uint64_t status_holds(struct server *server, int64_t now_us)
+{
+    uint64_t sum = 0;
+    weir_each_in_flight(server->weir, now_us, add_up, &sum);
+    return sum;
+}
+
+void status_look(struct server *server, struct status_facts *ret)
 {
     *ret = (struct status_facts){ .now_us = clock_now_us() };
-    if (stats_new(&ret->stats) < 0)
-        return false;
     rule_sync_state(server->rule_sync, &ret->source);
     ret->age_known = ret->source.good_us > 0;
     if (ret->age_known && ret->now_us > ret->source.good_us)
         ret->age_s = (double)(ret->now_us - ret->source.good_us) / (double)US_PER_S;
     weir_status(server->weir, &ret->engine);
+    ret->rules_version = rules_version(server->weir);
     weir_store_status(server->weir, &ret->store);
     measure_fill(server, ret);
-    for (unsigned i = 0; i <= server->loop_count; i++) {
+    for (unsigned i = 0; i <= server->loop_count; i++)
         gather_conns(&server->loops[i].conns, ret);
+}
+
+bool status_gather(struct server *server, struct status_facts *ret)
+{
+    status_look(server, ret);
+    if (stats_new(&ret->stats) < 0)
+        return false;
+    for (unsigned i = 0; i <= server->loop_count; i++)
         if (server->loops[i].stats)
             stats_add(ret->stats, server->loops[i].stats);
-    }
     gather_rules(server->weir, ret->stats);
     return true;
 }
