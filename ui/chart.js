@@ -2,7 +2,7 @@
 import { h, svg } from "./dom.js";
 import { instant, rate, ticks } from "./format.js";
 
-const WIDTH = 860, HEIGHT = 240, LEFT = 48, RIGHT = 8, TOP = 10, BOTTOM = 24;
+const HEIGHT = 240, LEFT = 48, RIGHT = 8, TOP = 10, BOTTOM = 24;
 
 /** A round number that is at least this. */
 function ceiling(value) {
@@ -45,16 +45,16 @@ export function spark(values, text, kind = "passed") {
   );
 }
 
-function axes(start, end, most, x, y) {
+function axes(start, end, most, x, y, width) {
   const parts = [];
   for (const part of [0, 0.5, 1]) {
     const at = y(most * part);
-    parts.push(svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: at, y2: at, class: "grid" }));
+    parts.push(svg("line", { x1: LEFT, x2: width - RIGHT, y1: at, y2: at, class: "grid" }));
     parts.push(svg("text", { x: LEFT - 6, y: at + 4, class: "tick end" }, rate(most * part)));
   }
-  for (const tick of ticks(start, end, 8)) {
+  for (const tick of ticks(start, end, Math.max(2, Math.floor(width / 110)))) {
     const at = x(tick.at);
-    if (at < LEFT + 12 || at > WIDTH - RIGHT - 12) continue;
+    if (at < LEFT + 12 || at > width - RIGHT - 12) continue;
     parts.push(svg("text", { x: at, y: HEIGHT - 6, class: "tick middle" }, tick.text));
   }
   return parts;
@@ -81,28 +81,26 @@ function figures(series, start, step, unit) {
   );
 }
 
-/** series: [{name, kind, values}], with a value for each step from `start` (seconds) on. Values are rates a second. */
-export function chart({ title, series, start, step, unit = "requests a second" }) {
+/** The drawing for a width in pixels, so that its texts have the size of others. */
+function draw(place, width, { title, series, start, step, unit }, reading) {
   const count = Math.max(...series.map((one) => one.values.length), 2);
   const end = start + (count - 1) * step;
   const most = ceiling(Math.max(0, ...series.flatMap((one) => one.values.filter((value) => value !== null))));
-  const x = (at) => LEFT + ((at - start) / (end - start)) * (WIDTH - LEFT - RIGHT);
+  const x = (at) => LEFT + ((at - start) / (end - start)) * (width - LEFT - RIGHT);
   const xi = (i) => x(start + i * step);
   const y = (value) => TOP + (1 - value / most) * (HEIGHT - TOP - BOTTOM);
   const cross = svg("line", { y1: TOP, y2: HEIGHT - BOTTOM, class: "cross", visibility: "hidden" });
-  const reading = h("p", { class: "reading", "aria-hidden": "true" });
   const drawing = svg(
     "svg",
-    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": `${title}, ${unit}. The figures follow as a table.` },
-    axes(start, end, most, x, y),
+    { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, class: "chart", role: "img", "aria-label": `${title}, ${unit}. The figures follow as a table.` },
+    axes(start, end, most, x, y, width),
     series.map((one) => svg("path", { d: line(one.values, xi, y, true), class: `area ${one.kind}` })),
     series.map((one) => svg("path", { d: line(one.values, xi, y, false), class: `line ${one.kind}` })),
     cross,
   );
   drawing.addEventListener("pointermove", (event) => {
-    const box = drawing.getBoundingClientRect();
-    const at = ((event.clientX - box.left) / box.width) * WIDTH;
-    const i = Math.min(count - 1, Math.max(0, Math.round(((at - LEFT) / (WIDTH - LEFT - RIGHT)) * (count - 1))));
+    const at = event.clientX - drawing.getBoundingClientRect().left;
+    const i = Math.min(count - 1, Math.max(0, Math.round(((at - LEFT) / (width - LEFT - RIGHT)) * (count - 1))));
     cross.setAttribute("x1", xi(i));
     cross.setAttribute("x2", xi(i));
     cross.setAttribute("visibility", "visible");
@@ -112,5 +110,17 @@ export function chart({ title, series, start, step, unit = "requests a second" }
     cross.setAttribute("visibility", "hidden");
     reading.textContent = "";
   });
-  return h("figure", { class: "plot" }, h("figcaption", null, h("span", null, title, h("small", null, ` ${unit}`)), legend(series)), drawing, reading, figures(series, start, step, unit));
+  place.replaceChildren(drawing);
+}
+
+/** series: [{name, kind, values}], with a value for each step from `start` (seconds) on. Values are rates a second. */
+export function chart({ unit = "requests a second", ...what }) {
+  const reading = h("p", { class: "reading", "aria-hidden": "true" }), place = h("div", { class: "drawing" });
+  let drawn = 0;
+  new ResizeObserver(([entry]) => {
+    const width = Math.floor(entry.contentRect.width);
+    if (width > 100 && width !== drawn) draw(place, (drawn = width), { unit, ...what }, reading);
+  }).observe(place);
+  return h("figure", { class: "plot" }, h("figcaption", null, h("span", null, what.title, h("small", null, ` ${unit}`)), legend(what.series)),
+    place, reading, figures(what.series, what.start, what.step, unit));
 }

@@ -68,8 +68,17 @@ export function limits(list) {
 
 const LENGTHS = [["1s", "second"], ["1m", "minute"], ["1h", "hour"], ["1d", "day"]];
 
-/** A rule for one call, from what is known of it: {event, method, path, by}. */
+/** The call that a rule is for, as far as the form can show it. */
+export const callOf = (rule) => ({
+  event: typeof rule?.match?.event === "string" ? rule.match.event : undefined,
+  method: [rule?.match?.method ?? []].flat().find((one) => typeof one === "string"),
+  path: typeof rule?.match?.path === "string" ? rule.match.path : undefined,
+  by: [rule?.by ?? []].flat()[0],
+});
+
+/** A rule for one call, from what is known of it: {event, method, path, by}, or {rule}: the call of that rule. */
 export async function throttle(known = {}) {
+  if (known.rule) known = { ...callOf((await get(path("rules", known.rule)).catch(() => null))?.rule), ...(known.by ? { by: known.by } : {}) };
   const max = h("input", { type: "number", min: "0", max: "9007199254740991", value: "10", required: true });
   const per = h("select", null, LENGTHS.map(([value, name]) => h("option", { value }, name)));
   per.value = "1m";

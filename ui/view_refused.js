@@ -19,7 +19,7 @@ async function list({ parameters }) {
     choice("Time", TIMES, last, (one) => go({ last: one.key })));
   const rows = data.subjects.map((one) => [
     subjectLink(one.rule, one.by), h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule),
-    one.error ? `${number(one.refused - one.error)} to ${number(one.refused)}` : number(one.refused), throttleButton({ by: one.by[0]?.name }) || "",
+    one.error ? `${number(one.refused - one.error)} to ${number(one.refused)}` : number(one.refused), throttleButton({ rule: one.rule, by: one.by[0]?.name }) || "",
   ]);
   const parts = [head];
   parts.push(rows.length

@@ -4,19 +4,11 @@ import { RANGES, ruleCounts, sum } from "./counts.js";
 import { button, empty, h, table } from "./dom.js";
 import { ago, number } from "./format.js";
 import { edit } from "./edit.js";
-import { pill, throttle, throttleButton } from "./parts.js";
+import { callOf, pill, throttle, throttleButton } from "./parts.js";
 import { spark } from "./chart.js";
 
 const PAGE = 50, DAY = { ...RANGES[1], step: 1800 };
 const STATES = ["", "enforce", "shadow", "disabled", "off", "expired", "bad"];
-
-/** What a throttle of the same call would begin with. */
-const knownOf = (row) => ({
-  event: typeof row.rule?.match?.event === "string" ? row.rule.match.event : undefined,
-  method: [row.rule?.match?.method ?? []].flat().find((one) => typeof one === "string"),
-  path: typeof row.rule?.match?.path === "string" ? row.rule.match.path : undefined,
-  by: [row.rule?.by ?? []].flat()[0],
-});
 
 function line(row, counts) {
   const own = counts?.get(row.id), passed = sum(own?.passed), refused = sum(own?.refused), would = sum(own?.would_refuse);
@@ -27,7 +19,7 @@ function line(row, counts) {
     own ? h("span", null, spark(would ? own.would_refuse : own.refused, would ? `${number(would)} would have been refused in a day` : `${number(refused)} refused in a day`, would ? "shadow" : "refused"),
       h("small", null, would ? `${number(would)} would be` : number(refused))) : "",
     row.updated_at ? h("span", null, ago(row.updated_at), h("br"), h("small", null, row.updated_by)) : "",
-    throttleButton(knownOf(row)) || "",
+    throttleButton(callOf(row.rule)) || "",
   ];
 }
 
