@@ -243,6 +243,34 @@ def test_many_at_once(calm):
     expect(calm.steer("GET", "/v1/counts").status, 200)
 
 
+# ---- the store ----
+
+SHARED = """
+rules:
+  - id: shared
+    match: { event: shared }
+    by: [key]
+    counters: shared
+    on_store_failure: allow
+    limits: [ { name: h, algorithm: fixed_window, max: 3, per: 1h } ]
+"""
+
+
+def test_store_outage(store):
+    """Decisions that the store did not make are errors, whatever the rule made of them."""
+    with Checked("--counters", store.address, rules=SHARED) as s:
+        until(lambda: s.steer("GET", "/v1/status").json()["store"]["up"], "the store is there")
+        until(lambda: s.check(event="shared", key="k").status == 429, "it counts")
+        found = counts(s)["all"]
+        expect((total(found["errors"]), found["store_up"][-1], total(found["refused"])), (0, 1, 1))
+        store.kill()
+        until(lambda: s.check(event="shared", key="k").status == 200 and counts(s)["all"]["store_up"][-1] == 0, "it is gone")
+        found = counts(s)["all"]
+        asked, store_counts = total(found["errors"]), s.steer("GET", "/v1/status").json()["store"]
+        expect(asked > 0, True, found["errors"])
+        expect(asked, store_counts["late"] + store_counts["failed"] + store_counts["unsent"], store_counts)
+
+
 # ---- files ----
 
 
