@@ -144,8 +144,10 @@ const struct admin_route admin_routes[] = {
     { "GET", "/v1/history", .work = &admin_get_all_history },
     { "POST", "/v1/undo", .work = &admin_undo_any },
     { "GET", "/v1/explain", admin_explain },
+    { "GET", "/v1/subjects", admin_get_subject },
     { "DELETE", "/v1/subjects", admin_reset },
     { "GET", "/v1/penalties", penalties },
+    { "PUT", "/v1/penalties", admin_penalise },
     { "DELETE", "/v1/penalties", admin_lift },
 };
 const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;

@@ -400,6 +400,12 @@ int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list
     return 0;
 }
 
+void stats_add_penalised(struct stats *stats, const struct penalised_entry *entry, int64_t now_us)
+{
+    HOLD_LOCK(&stats->lock);
+    penalised_add(stats->penalised, entry, now_us);
+}
+
 int stats_collect_penalised(struct stats *stats, struct penalised_list *list)
 {
     int r = penalised_list_reserve(list, PENALISED_SLOTS);

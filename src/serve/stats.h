@@ -93,6 +93,9 @@ void stats_add_penalty(struct stats *stats, sv id);
 /* Adds what another one counted (but not who was refused) to `sum`, which belongs to the caller alone. */
 void stats_add(struct stats *sum, const struct stats *stats);
 int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list);
+/* A subject that a person penalised. From any thread. */
+struct penalised_entry;
+void stats_add_penalised(struct stats *stats, const struct penalised_entry *entry, int64_t now_us);
 int stats_collect_penalised(struct stats *stats, struct penalised_list *list);
 
 #endif

@@ -651,6 +651,8 @@ def test_penalties_are_lifted():
         expect(s.steer("DELETE", "/v1/penalties?rule=h&by=swordfish-1").status, 204)
         expect(s.steer("GET", "/v1/penalties").json()["penalties"], [])
         refused(s.steer("DELETE", "/v1/penalties?rule=e&by=a%20b"), 404, "rule e does not penalise this subject")
+        expect(s.steer("PUT", "/v1/penalties?rule=e&by=a%20b", {"for": "1h"}).status, 204)
+        expect(s.steer("GET", "/v1/subjects?rule=e&by=a%20b").json()["penalty"]["penalised"], True)
         refused(s.steer("DELETE", "/v1/penalties?rule=none&by=x"), 404, "none")
         refused(s.steer("DELETE", "/v1/penalties?rule=e"), 400, "rule e counts by key: give 1 value, not 0")
         refused(s.steer("DELETE", "/v1/penalties?by=x"), 400, "which rule")
