@@ -89,6 +89,11 @@ bool weir_trusts(struct weir *weir, sv address);
 bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                   struct subject *ret);
 
+/* The same for a rule that is named, such as one in shadow mode. */
+bool weir_subject_of(struct weir *weir, const struct weir_request *request, const char *rule_id, struct subject *ret);
+/* Writes the client's address as rules see it. Returns its length; 0 if there is none. */
+size_t weir_client(struct weir *weir, const struct weir_request *request, char out[IP_TEXT_MAX]);
+
 /* The same for a refusal because of a penalty; *ret is for penalised_add. */
 bool weir_penalised(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                     int64_t now_us, struct penalised_entry *ret);

@@ -124,6 +124,7 @@ const struct admin_route admin_routes[] = {
     { "GET", "/v1/openapi.json", openapi },
     { "GET", "/v1/status", status },
     { "GET", "/v1/top", top },
+    { "GET", "/v1/refusals", admin_refusals },
     { "GET", "/v1/rules", .work = &admin_list_rules },
     { "GET", "/v1/rules/{id}", .work = &admin_get_rule },
     { "PUT", "/v1/rules/{id}", .work = &admin_put_rule },

@@ -132,6 +132,8 @@ int subject_reset(struct server *server, const struct subject_reset *whom, int64
 /* ---- routes ---- */
 
 void admin_explain(struct http_call *call, struct server *server);
+/* admin_refusals.c */
+void admin_refusals(struct http_call *call, struct server *server);
 /* admin_subjects.c */
 void admin_get_subject(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);

@@ -93,6 +93,10 @@ void stats_add_penalty(struct stats *stats, sv id);
 /* Adds what another one counted (but not who was refused) to `sum`, which belongs to the caller alone. */
 void stats_add(struct stats *sum, const struct stats *stats);
 int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list);
+/* Adds the newest refusals, see recent_collect, and to *left_out those that were not noted. */
+struct recent_list;
+int stats_collect_recent(struct stats *stats, uint64_t after, uint64_t until, sv rule, unsigned most,
+                         struct recent_list *list, uint64_t *left_out);
 /* A subject that a person penalised. From any thread. */
 struct penalised_entry;
 void stats_add_penalised(struct stats *stats, const struct penalised_entry *entry, int64_t now_us);

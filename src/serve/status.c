@@ -261,9 +261,9 @@ void status_write(struct server *server, struct buf *out)
 
 /* ---- the most refused ---- */
 
-static void add_whom(const struct subject *subject, bool first, struct buf *out)
+void status_write_whom(const struct subject *subject, struct buf *out)
 {
-    add_text(out, first ? "\n{\"rule\": " : ",\n{\"rule\": ", subject_rule(subject));
+    add_text(out, "\"rule\": ", subject_rule(subject));
     buf_add(out, SV(", \"by\": ["));
     for (size_t i = 0; i < subject->by_count; i++) {
         add_text(out, i ? ", {\"name\": " : "{\"name\": ", subject_name(subject, i));
@@ -276,7 +276,8 @@ static void add_whom(const struct subject *subject, bool first, struct buf *out)
 static void add_subject(const struct top_entry *entry, bool first, struct buf *out)
 {
     const struct subject *subject = &entry->subject;
-    add_whom(subject, first, out);
+    buf_add(out, first ? SV("\n{") : SV(",\n{"));
+    status_write_whom(subject, out);
     buf_printf(out, ", \"refused\": %llu, \"error\": %llu}", (unsigned long long)entry->count,
                (unsigned long long)entry->error);
 }
@@ -317,7 +318,8 @@ static void add_penalty(const struct penalised_entry *entry, const struct penalt
     char until[INSTANT_TEXT_MAX];
     int64_t ends_us = clock_within(now_us + view->rest_us);
     instant_text(ends_us - ends_us % US_PER_MS, until);
-    add_whom(&entry->subject, first, out);
+    buf_add(out, first ? SV("\n{") : SV(",\n{"));
+    status_write_whom(&entry->subject, out);
     buf_printf(out, ", \"until\": \"%s\", \"rest_ms\": %lld, \"level\": %u}", until,
                (long long)((view->rest_us + US_PER_MS - 1) / US_PER_MS), view->level);
 }

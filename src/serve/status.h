@@ -6,6 +6,7 @@
 #include "base/buf.h"
 
 struct server;
+struct subject; /* refused/subject.h */
 
 enum { STATUS_TOP_DEFAULT = 20, STATUS_TOP_MAX = 1000, STATUS_BYTES_MAX = 32 << 20 };
 
@@ -15,6 +16,9 @@ void status_write(struct server *server, struct buf *out);
 void status_write_top(struct server *server, unsigned most, sv rule, struct buf *out);
 /* The same for penalties that run. */
 void status_write_penalties(struct server *server, unsigned most, sv rule, struct buf *out);
+
+/* Adds "rule": …, "by": […], "cut": …. */
+void status_write_whom(const struct subject *subject, struct buf *out);
 
 #define STATUS_METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 void status_write_metrics(struct server *server, struct buf *out);

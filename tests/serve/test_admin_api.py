@@ -680,4 +680,5 @@ def test_the_document_was_kept_to(request):
         held = s.ask(s.http, "POST", "/v1/reserve", json.dumps({"event": "ocr", "key": "h", "ttl_ms": 1000}), JSON).json()["hold"]
         expect(s.ask(s.http, "POST", "/v1/renew", json.dumps({"hold": held, "ttl_ms": 1000}), JSON).status, 200)
         expect(s.ask(s.http, "POST", "/v1/settle", json.dumps({"hold": held, "cost": 1}), JSON).status, 200)
+        expect(s.steer("GET", "/v1/refusals").json()["refusals"][0]["rule"], "ocr")
         expect(Checked.document.operations() - Checked.document.seen, set())
