@@ -6,6 +6,7 @@
 #include "serve/embedded.h"
 #include "serve/log.h"
 #include "serve/status.h"
+#include "serve/top_watch.h"
 
 /* ---- small answers ---- */
 
@@ -92,14 +93,20 @@ static void metrics(struct http_call *call, struct server *server)
 
 static void top(struct http_call *call, struct server *server)
 {
-    static const char *const parameters[] = { "most", "rule", NULL };
+    static const char *const parameters[] = { "most", "rule", "last", NULL };
     CLEANUP(buf_done) struct buf out;
     uint64_t most;
+    int64_t last_us = 0;
     buf_init(&out, STATUS_BYTES_MAX);
     if (!admin_check_parameters(call, parameters) ||
-        !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most))
+        !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most) ||
+        !admin_length(call, "last", 60 * US_PER_S, 31 * 86400 * US_PER_S, &last_us))
         return;
-    status_write_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
+    sv rule = http_parameter(call, "rule", 0);
+    if (last_us > 0)
+        top_watch_write(server->top_watch, last_us, (unsigned)most, rule, &out);
+    else
+        status_write_top(server, (unsigned)most, rule, &out);
     admin_answer(call, SV(""), &out);
 }
 

@@ -19,6 +19,7 @@
 #include "serve/log.h"
 #include "serve/resp_conn.h"
 #include "serve/rule_sync.h"
+#include "serve/top_watch.h"
 
 enum {
     EXIT_DONE = 0,
@@ -182,6 +183,8 @@ static int start(struct server *server, struct weir_error *error)
         r = tokens_read(&server->tokens, config, error);
     if (r == 0)
         r = rule_sync_start(&server->rule_sync, config, &server->weir, error);
+    if (r == 0 && top_watch_start(&server->top_watch, server) < 0)
+        r = err_no_memory(error);
     for (unsigned i = 0; r == 0 && config->counters && i < server->loop_count; i++)
         r = loop_open_store(&server->loops[i], server->weir, error);
     for (unsigned i = 0; r == 0 && i <= server->loop_count; i++) {
@@ -295,6 +298,7 @@ static void server_done(struct server *server)
     rule_sync_stop(server->rule_sync);
     for (unsigned i = 0; i < loops; i++)
         loop_done(&server->loops[i]);
+    top_watch_free(server->top_watch);
     free(server->loops);
     config_done(&server->config);
 }

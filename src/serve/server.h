@@ -8,6 +8,7 @@
 
 struct weir;
 struct rule_sync;
+struct top_watch;
 
 /* Forward only. */
 enum stage { STAGE_STARTING, STAGE_READY, STAGE_ENDING };
@@ -25,8 +26,9 @@ struct server {
     enum stage stage;                     /* any thread may ask: server_ready, server_ending */
     struct {
         uint64_t used;
-        int64_t steady_us; /* when; 0: not yet */
-    } fill;                /* of the table, as report.c saw it last; the admin loop's */
+        int64_t steady_us;       /* when; 0: not yet */
+    } fill;                      /* of the table, as report.c saw it last; the admin loop's */
+    struct top_watch *top_watch; /* the admin loop's */
 };
 
 /* Rules are in force, all listeners are open, and the shutdown has not begun. Any thread may ask. */

@@ -470,6 +470,16 @@ int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list
     return 0;
 }
 
+int stats_collect_top_window(struct stats *stats, int64_t now_us, int64_t number, struct top_list *list)
+{
+    int r = top_list_reserve(list, TOP_SLOTS);
+    if (r < 0)
+        return r;
+    HOLD_LOCK(&stats->lock);
+    top_collect_window(stats->top, now_us, number, list);
+    return 0;
+}
+
 int stats_collect_recent(struct stats *stats, uint64_t after, uint64_t until, sv rule, unsigned most,
                          struct recent_list *list, uint64_t *left_out)
 {

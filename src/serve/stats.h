@@ -100,6 +100,8 @@ int stats_collect_recent(struct stats *stats, uint64_t after, uint64_t until, sv
 /* A subject that a person penalised. From any thread. */
 struct penalised_entry;
 void stats_add_penalised(struct stats *stats, const struct penalised_entry *entry, int64_t now_us);
+/* The same for one window: see top_collect_window. */
+int stats_collect_top_window(struct stats *stats, int64_t now_us, int64_t number, struct top_list *list);
 int stats_collect_penalised(struct stats *stats, struct penalised_list *list);
 
 #endif

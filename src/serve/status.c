@@ -282,15 +282,22 @@ static void add_subject(const struct top_entry *entry, bool first, struct buf *o
                (unsigned long long)entry->error);
 }
 
-/* From the start of the window before the current one, or of the service. */
-static double window_s(const struct server *server, int64_t now_us)
+void status_write_top_list(const struct server *server, const struct top_list *list, int64_t start_us, int64_t now_us,
+                           unsigned most, sv rule, struct buf *out)
 {
-    int64_t start_us = (now_us / TOP_WINDOW_US - 1) * TOP_WINDOW_US;
     if (start_us < server->started_us)
         start_us = server->started_us;
-    return now_us > start_us ? (double)(now_us - start_us) / (double)US_PER_S : 0;
+    buf_printf(out, "{\"window_s\": %.3f, \"refused\": %llu, \"unlisted_at_most\": %llu, \"subjects\": [",
+               now_us > start_us ? (double)(now_us - start_us) / (double)US_PER_S : 0, (unsigned long long)list->total,
+               (unsigned long long)list->unlisted);
+    unsigned listed = 0;
+    for (size_t i = 0; i < list->count && listed < most; i++)
+        if (rule.len == 0 || sv_eq(subject_rule(&list->entries[i].subject), rule))
+            add_subject(&list->entries[i], listed++ == 0, out);
+    buf_add(out, SV("]}\n"));
 }
 
+/* From the start of the window before the current one. */
 void status_write_top(struct server *server, unsigned most, sv rule, struct buf *out)
 {
     CLEANUP(top_list_done) struct top_list list = { 0 };
@@ -301,13 +308,7 @@ void status_write_top(struct server *server, unsigned most, sv rule, struct buf 
             return;
         }
     top_list_sort(&list);
-    buf_printf(out, "{\"window_s\": %.3f, \"refused\": %llu, \"unlisted_at_most\": %llu, \"subjects\": [",
-               window_s(server, now_us), (unsigned long long)list.total, (unsigned long long)list.unlisted);
-    unsigned listed = 0;
-    for (size_t i = 0; i < list.count && listed < most; i++)
-        if (rule.len == 0 || sv_eq(subject_rule(&list.entries[i].subject), rule))
-            add_subject(&list.entries[i], listed++ == 0, out);
-    buf_add(out, SV("]}\n"));
+    status_write_top_list(server, &list, (now_us / TOP_WINDOW_US - 1) * TOP_WINDOW_US, now_us, most, rule, out);
 }
 
 /* ---- penalties ---- */

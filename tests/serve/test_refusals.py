@@ -1,4 +1,4 @@
-"""GET /v1/refusals: the newest refused requests, and asking why."""
+"""GET /v1/refusals: the newest refused requests, and asking why. GET /v1/top?last=…: who was refused most."""
 
 import urllib.parse
 
@@ -182,3 +182,24 @@ def test_a_restart_forgets_them():
         expect(recent(s), {"refusals": [], "newest": 0, "left_out": 0})
         refuse(s, 403, path="/login", ip="192.0.2.2")
         expect([one["by"][0]["value"] for one in recent(s, f"?after={before}")["refusals"]], ["192.0.2.2"])
+
+
+# ---- the most refused ----
+
+
+def test_most_refused_of_a_longer_time():
+    """Windows that are over are tests/refused/top_history.c's; here is the current one."""
+    with Checked(rules=RULES) as s:
+        for key in ("a", "b", "a", "a"):
+            refuse(s, event="pen", key=key)
+        refuse(s, 403, path="/login", ip="192.0.2.1")
+        for last in ("1m", "5m", "1h", "24h", "86401s", "7d", "31d"):
+            top = s.steer("GET", f"/v1/top?last={last}").json()
+            expect([(one["rule"], one["by"][0]["value"], one["refused"], one["error"]) for one in top["subjects"]][0],
+                   ("pen", "a", 3, 0), last)
+            expect((top["refused"], top["unlisted_at_most"], len(top["subjects"])), (5, 0, 3), last)
+            expect(0 <= top["window_s"] < 600, True, "no longer than the service runs")
+        top = s.steer("GET", "/v1/top?last=1h&rule=login&most=1").json()
+        expect([one["rule"] for one in top["subjects"]], ["login"])
+        for last in ("", "0s", "59s", "32d", "1w", "x", "-1h"):
+            expect(s.steer("GET", f"/v1/top?last={last}").status, 400, last)
