@@ -254,9 +254,9 @@ static void ask_for_one(const struct bound_set *set, struct weir_request *reques
     }
 }
 
-/* *ret_set: the limits of the subject's override, of the plan, or the rule's own. */
-static int choose_set(const struct bound *bound, const struct named *named, sv plan, int64_t now_us,
-                      struct explained_rule *ret, const struct bound_set **ret_set, struct weir_error *error)
+/* Returns the limits of the subject's override, of the plan, or the rule's own; NULL if the rule has no such plan. */
+static const struct bound_set *choose_set(const struct bound *bound, const struct named *named, sv plan, int64_t now_us,
+                                          struct explained_rule *ret)
 {
     const struct rule *rule = named->rule->rule;
     const struct override_slot *override = bound_override(bound, named->rule, named->hash, now_us);
@@ -265,15 +265,13 @@ static int choose_set(const struct bound *bound, const struct named *named, sv p
            !(rule->ignore_case ? sv_eq_nocase(plan, rule->plans[i].name) : sv_eq(plan, rule->plans[i].name)))
         i++;
     if (plan.len > 0 && i == rule->plan_count)
-        return err_set(error, WEIR_E_INVALID, "rule %.*s has no plan `%.*s`", SV_FMT(rule->id), SV_SHOWN(plan, 100));
+        return NULL;
     if (override) {
         ret->override = &ruleset_rules(bound->ruleset)->overrides[override->index];
-        *ret_set = &bound->overrides.effects[override->effect].set;
-    } else {
-        ret->plan = plan.len > 0 ? &rule->plans[i] : NULL;
-        *ret_set = plan.len > 0 ? &named->rule->plans[i] : &named->rule->own;
+        return &bound->overrides.effects[override->effect].set;
     }
-    return 0;
+    ret->plan = plan.len > 0 ? &rule->plans[i] : NULL;
+    return plan.len > 0 ? &named->rule->plans[i] : &named->rule->own;
 }
 
 static int explain_named(struct weir *weir, const struct bound *bound, const struct named *named, sv plan, int64_t now_us,
@@ -283,10 +281,12 @@ static int explain_named(struct weir *weir, const struct bound *bound, const str
     struct weir_cost costs[RULE_LIMITS_MAX];
     struct subject_looking looking = { .explaining = { .bound = bound, .now_us = now_us, .request = &request },
                                        .named = named,
+                                       .set = choose_set(bound, named, plan, now_us, ret),
                                        .rule = ret };
-    int r = choose_set(bound, named, plan, now_us, ret, &looking.set, error);
-    if (r < 0)
-        return r;
+    int r = 0;
+    if (!looking.set)
+        return err_set(error, WEIR_E_INVALID, "rule %.*s has no plan `%.*s`", SV_FMT(named->rule->rule->id),
+                       SV_SHOWN(plan, 100));
     ask_for_one(looking.set, &request, costs);
     ret->rule = named->rule->rule;
     ret->reason = MATCH_YES;

@@ -4,7 +4,8 @@
  * A request is counted twice: under the rule that its verdict names, and under each rule that applies to it.
  *
  * One thread raises a counter, and any thread may load it, so that a decision needs neither a lock nor an atomic addition.
- * Only refusals take a lock, once for a batch; otherwise only the list of the most refused takes it. */
+ * Only refusals take a lock, once for a batch, and some by shadow rules; otherwise only readers of the lists of refused
+ * subjects and requests take it. */
 #ifndef SERVE_STATS_H
 #define SERVE_STATS_H
 
