@@ -47,14 +47,15 @@ static unsigned index_of(const struct subject *s)
 struct world {
     struct top *tops[THREADS];
     struct top_history *history;
-    uint32_t (*counts)[SUBJECTS]; /* of each window since START */
+    uint32_t (*counts)[SUBJECTS]; /* of each window since START; NULL: nobody wants to know */
     size_t windows;
 };
 
 static void world_new(struct world *w, size_t windows)
 {
-    *w = (struct world){ .windows = windows, .counts = calloc(windows, sizeof *w->counts) };
-    assert_non_null(w->counts);
+    *w = (struct world){ .windows = windows };
+    if (windows > 0)
+        assert_non_null(w->counts = calloc(windows, sizeof *w->counts));
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(top_new(&w->tops[i], PLACES), 0);
     assert_int_equal(top_history_new(&w->history, NULL, NULL), 0);
@@ -72,7 +73,8 @@ static void refuse(struct world *w, unsigned who, int64_t now_us)
 {
     struct subject subject = subject_of(who);
     top_add(w->tops[next_random() % THREADS], &subject, now_us);
-    w->counts[(now_us - START) / TOP_WINDOW_US][who]++;
+    if (w->counts)
+        w->counts[(now_us - START) / TOP_WINDOW_US][who]++;
 }
 
 static void look(struct world *w, int64_t now_us)
@@ -156,7 +158,7 @@ static void the_bounds_hold(void **state)
             refuse(&w, (unsigned)(next_random() % most), at_us + (int64_t)(next_random() % TOP_WINDOW_US));
         }
         look(&w, at_us + TOP_WINDOW_US - 1);
-        if (i % 97 == 0 || i == WINDOWS - 1)
+        if (i % 241 == 0 || i == WINDOWS - 1)
             for (size_t k = 0; k < sizeof lasts / sizeof *lasts; k++)
                 compare(&w, lasts[k], at_us + TOP_WINDOW_US - 1);
     }
@@ -169,8 +171,8 @@ static void few_subjects_are_exact(void **state)
     (void)state;
     struct world w;
     random_state = 1;
-    world_new(&w, 10 * 120);
-    for (size_t i = 0; i < w.windows; i++) {
+    world_new(&w, 0);
+    for (size_t i = 0; i < 10 * 120; i++) {
         for (unsigned k = 0; k < 50; k++)
             refuse(&w, k, START + (int64_t)i * TOP_WINDOW_US);
         look(&w, START + (int64_t)i * TOP_WINDOW_US);
@@ -191,7 +193,7 @@ static void lists_are_forgotten(void **state)
     (void)state;
     struct world w;
     random_state = 1;
-    world_new(&w, 33 * 24 * 120);
+    world_new(&w, 0);
     refuse(&w, 1, START);
     for (int64_t at_us = START; at_us < START + 32 * DAY + HOUR; at_us += 300 * S) {
         refuse(&w, 2, at_us);
@@ -214,7 +216,7 @@ static void clocks_that_step(void **state)
     (void)state;
     struct world w;
     random_state = 1;
-    world_new(&w, 100 * 24 * 120);
+    world_new(&w, 0);
     int64_t now_us = START + 50 * DAY;
     for (int i = 0; i < 3000; i++) {
         refuse(&w, 7, now_us);
