@@ -10,9 +10,9 @@ bool client_is_address(const char *address);
 /* GET. Returns the status, with the body in *ret_body; negative if there was no whole answer within a few seconds: *error
  * says why, and *ret_body is not written. */
 int client_get(const char *address, sv token, const char *path, struct buf *ret_body, struct weir_error *error);
-/* The same with another method, and without a body in the request. `author` may be empty: for the log of the service. */
-int client_ask(const char *address, sv token, const char *method, const char *path, sv author, struct buf *ret_body,
-               struct weir_error *error);
+/* The same with another method, and a body in JSON, or an empty one. `author` may be empty: for the log of the service. */
+int client_ask(const char *address, sv token, const char *method, const char *path, sv author, sv body,
+               struct buf *ret_body, struct weir_error *error);
 
 /* Where the admin listener is, and the data folder of its service, which has the tokens. */
 struct client_service {

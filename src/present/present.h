@@ -54,5 +54,9 @@ void explain_verdict(const struct weir_verdict *verdict, struct buf *out);
 
 /* Writes the whole explanation as JSON: request, rules, verdict. Returns what weir_explain returns. */
 int explain_json(struct weir *weir, const struct weir_request *request, int64_t now_us, struct buf *out);
+/* Writes one subject of a rule as JSON: its limits, its override and its penalty. Returns what weir_explain_subject
+ * returns. */
+int subject_json(struct weir *weir, const struct subject_question *question, int64_t now_us, struct buf *out,
+                 struct weir_error *error);
 
 #endif

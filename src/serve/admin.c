@@ -7,6 +7,7 @@
 #include "serve/live.h"
 #include "serve/log.h"
 #include "serve/status.h"
+#include "serve/top_watch.h"
 
 /* ---- small answers ---- */
 
@@ -93,14 +94,20 @@ static void metrics(struct http_call *call, struct server *server)
 
 static void top(struct http_call *call, struct server *server)
 {
-    static const char *const parameters[] = { "most", "rule", NULL };
+    static const char *const parameters[] = { "most", "rule", "last", NULL };
     CLEANUP(buf_done) struct buf out;
     uint64_t most;
+    int64_t last_us = 0;
     buf_init(&out, STATUS_BYTES_MAX);
     if (!admin_check_parameters(call, parameters) ||
-        !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most))
+        !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most) ||
+        !admin_length(call, "last", 60 * US_PER_S, 31 * 86400 * US_PER_S, &last_us))
         return;
-    status_write_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
+    sv rule = http_parameter(call, "rule", 0);
+    if (last_us > 0)
+        top_watch_write(server->top_watch, last_us, (unsigned)most, rule, &out);
+    else
+        status_write_top(server, (unsigned)most, rule, &out);
     admin_answer(call, SV(""), &out);
 }
 
@@ -130,6 +137,7 @@ const struct admin_route admin_routes[] = {
     { "DELETE", "/v1/session", ROLE_READ, .run = admin_sign_out },
     { "GET", "/v1/status", ROLE_READ, .run = status },
     { "GET", "/v1/top", ROLE_READ, .run = top },
+    { "GET", "/v1/refusals", ROLE_READ, .run = admin_refusals },
     { "GET", "/v1/counts", ROLE_READ, .run = admin_counts },
     { "GET", "/v1/live", ROLE_READ, .run = admin_live },
     { "GET", "/v1/rules", ROLE_READ, .work = &admin_list_rules },
@@ -153,8 +161,10 @@ const struct admin_route admin_routes[] = {
     { "POST", "/v1/undo", ROLE_OPERATE, .work = &admin_undo_any },
     { "POST", "/v1/lint", ROLE_READ, .run = admin_lint },
     { "GET", "/v1/explain", ROLE_READ, .run = admin_explain },
+    { "GET", "/v1/subjects", ROLE_READ, .run = admin_get_subject },
     { "DELETE", "/v1/subjects", ROLE_OPERATE, .run = admin_reset },
     { "GET", "/v1/penalties", ROLE_READ, .run = penalties },
+    { "PUT", "/v1/penalties", ROLE_OPERATE, .run = admin_penalise },
     { "DELETE", "/v1/penalties", ROLE_OPERATE, .run = admin_lift },
 };
 const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;

@@ -99,6 +99,8 @@ void admin_answer(struct http_call *call, sv type, const struct buf *body);
 /* A parameter that is a number. False: it is out of bounds, and the call has been answered. */
 bool admin_number(struct http_call *call, const char *name, uint64_t least, uint64_t most, uint64_t otherwise,
                   uint64_t *ret);
+/* The same for a length of time; *ret_us stays as it is if there is none. */
+bool admin_length(struct http_call *call, const char *name, int64_t least_us, int64_t most_us, int64_t *ret_us);
 /* Each parameter of the query has one of these names, which end in NULL; else the call has been answered. */
 bool admin_check_parameters(struct http_call *call, const char *const *names);
 /* The parameter dry_run says that nothing is to be changed. */
@@ -180,7 +182,12 @@ void admin_sign_in(struct http_call *call, struct server *server);
 void admin_sign_out(struct http_call *call, struct server *server);
 void admin_counts(struct http_call *call, struct server *server);
 void admin_explain(struct http_call *call, struct server *server);
+/* admin_refusals.c */
+void admin_refusals(struct http_call *call, struct server *server);
+/* admin_subjects.c */
+void admin_get_subject(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);
 void admin_lift(struct http_call *call, struct server *server);
+void admin_penalise(struct http_call *call, struct server *server);
 
 #endif

@@ -4,7 +4,8 @@
  * A request is counted twice: under the rule that its verdict names, and under each rule that applies to it.
  *
  * One thread raises a counter, and any thread may load it, so that a decision needs neither a lock nor an atomic addition.
- * Only refusals take a lock, once for a batch; otherwise only the list of the most refused takes it. */
+ * Only refusals take a lock, once for a batch, and some by shadow rules; otherwise only readers of the lists of refused
+ * subjects and requests take it. */
 #ifndef SERVE_STATS_H
 #define SERVE_STATS_H
 
@@ -107,6 +108,15 @@ void stats_add_penalty(struct stats *stats, sv id);
 /* Adds what another one counted (but not who was refused) to `sum`, which belongs to the caller alone. */
 void stats_add(struct stats *sum, const struct stats *stats);
 int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list);
+/* Adds the newest refusals, see recent_collect, and to *left_out those that were not noted. */
+struct recent_list;
+int stats_collect_recent(struct stats *stats, uint64_t after, uint64_t until, sv rule, unsigned most,
+                         struct recent_list *list, uint64_t *left_out);
+/* A subject that a person penalised. From any thread. */
+struct penalised_entry;
+void stats_add_penalised(struct stats *stats, const struct penalised_entry *entry, int64_t now_us);
+/* The same for one window: see top_collect_window. */
+int stats_collect_top_window(struct stats *stats, int64_t now_us, int64_t number, struct top_list *list);
 int stats_collect_penalised(struct stats *stats, struct penalised_list *list);
 
 #endif
