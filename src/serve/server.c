@@ -21,11 +21,8 @@
 #include "serve/log.h"
 #include "serve/resp_conn.h"
 #include "serve/rule_sync.h"
-<<<<<<< HEAD
 #include "serve/tally.h"
-=======
 #include "serve/top_watch.h"
->>>>>>> subjects
 
 enum {
     EXIT_DONE = 0,
@@ -201,13 +198,10 @@ static int start(struct server *server, struct weir_error *error)
         r = admin_state_new(&server->admin, server, error);
     if (r == 0)
         r = rule_sync_start(&server->rule_sync, config, &server->weir, error);
-<<<<<<< HEAD
     if (r == 0)
         r = watch(server, error);
-=======
     if (r == 0 && top_watch_start(&server->top_watch, server) < 0)
         r = err_no_memory(error);
->>>>>>> subjects
     for (unsigned i = 0; r == 0 && config->counters && i < server->loop_count; i++)
         r = loop_open_store(&server->loops[i], server->weir, error);
     for (unsigned i = 0; r == 0 && i <= server->loop_count; i++) {
@@ -322,12 +316,9 @@ static void server_done(struct server *server)
     rule_sync_stop(server->rule_sync);
     for (unsigned i = 0; i < loops; i++)
         loop_done(&server->loops[i]);
-<<<<<<< HEAD
     live_free(server->live);
     tally_free(server->tally);
-=======
     top_watch_free(server->top_watch);
->>>>>>> subjects
     free(server->loops);
     admin_state_free(server->admin);
     config_done(&server->config);

@@ -9,13 +9,10 @@
 struct counts;
 struct live;
 struct rule_sync;
-<<<<<<< HEAD
 struct admin_state;
 struct tally;
 struct weir;
-=======
 struct top_watch;
->>>>>>> subjects
 
 /* Forward only. */
 enum stage { STAGE_STARTING, STAGE_READY, STAGE_ENDING };
@@ -34,17 +31,12 @@ struct server {
     enum stage stage;                     /* any thread may ask: server_ready, server_ending */
     struct {
         uint64_t used;
-<<<<<<< HEAD
-        int64_t steady_us; /* when; 0: not yet */
-    } fill;                /* of the table, as report.c saw it last; the admin loop's */
-    struct tally *tally;   /* these three are the admin loop's, too */
-    struct counts *counts;
-    struct live *live;
-=======
         int64_t steady_us;       /* when; 0: not yet */
     } fill;                      /* of the table, as report.c saw it last; the admin loop's */
-    struct top_watch *top_watch; /* the admin loop's */
->>>>>>> subjects
+    struct top_watch *top_watch; /* these are the admin loop's, too */
+    struct tally *tally;
+    struct counts *counts;
+    struct live *live;
 };
 
 /* Rules are in force, all listeners are open, and the shutdown has not begun. Any thread may ask. */
