@@ -89,8 +89,10 @@ struct cells_terms {
 };
 /* For so long after its end a hold that is not joinable can still be settled. */
 #define CELLS_LATE_US (24 * 3600 * US_PER_S)
-/* As cells_take. A slot (LIMIT_CONCURRENT) belongs to this process: when it dies, the slot is free for whoever needs it. */
-bool cells_hold(struct cells *cells, const struct cells_ask *ask, struct cells_terms *terms, struct cells_taken *ret);
+/* As cells_take; quicker after a look, which may be NULL. A slot (LIMIT_CONCURRENT) belongs to this process: when it dies,
+ * the slot is free for whoever needs it. */
+bool cells_hold(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look, struct cells_terms *terms,
+                struct cells_taken *ret);
 
 /* Slots that this process takes or renews in the table from now on belong to nobody: they outlive it, and last for as long
  * as their time to live. */

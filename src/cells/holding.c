@@ -1,13 +1,10 @@
 #include "cells/holding.h"
 
-bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *ret)
+bool read_damaged(struct cell *c, word16 s, struct held *ret)
 {
-    ret->count = 0;
     ret->tag = 0;
     ret->ended_us = 0;
-    ret->state = state_payload(s);
-    if (state_tag(s) == CELL_LIVE || block_read(cells, key, state_payload(s), ret))
-        return true;
+    ret->claimed = 0; /* the block is left to whoever finds it old */
     ret->count = 0;
     ret->state = (struct limit_state){ 0 };
     return same_16(load_16(&c->state), s);
@@ -16,8 +13,7 @@ bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, stru
 enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
                   const struct limit_outlook *outlook, int64_t now_us)
 {
-    struct limit_state next = h->state;
-    word16 owner = state_tag(s) == CELL_HELD ? block_owner(cells, state_payload(s)) : (word16){ 0, 0 };
+    struct limit_state next;
     bool put;
     if (h->count > 0) {
         if (!block_write(cells, key, now_us, h, &next))
@@ -26,10 +22,10 @@ enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, s
         if (!put)
             block_free(cells, next, block_owner(cells, next));
     } else {
-        put = replace(c, s, next, *outlook);
+        put = replace(c, s, h->state, *outlook);
     }
     if (put && state_tag(s) == CELL_HELD)
-        block_free(cells, state_payload(s), owner);
+        block_free(cells, state_payload(s), (word16){ key, h->claimed });
     return put ? PUT : PUT_LOST;
 }
 

@@ -5,9 +5,22 @@
 #include "cells/blocks.h"
 #include "cells/cell.h"
 
+/* The block that `s` names has not the content that the name says. */
+bool read_damaged(struct cell *c, word16 s, struct held *ret);
+
 /* Reads the state and the holds of a cell. Returns false if the cell has changed since `s` was read. A damaged block reads
  * as an unused cell, like a damaged cell. */
-bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *ret);
+static inline bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *ret)
+{
+    if (state_tag(s) == CELL_HELD)
+        return block_read(cells, key, state_payload(s), ret) || read_damaged(c, s, ret);
+    ret->state.time = state_payload(s).time;
+    ret->state.data = state_payload(s).data;
+    ret->tag = 0;
+    ret->ended_us = 0;
+    ret->count = 0;
+    return true;
+}
 
 /* Returns the outlook of a state whose holds may last longer. */
 static inline struct limit_outlook last_as_long(const struct limit_outlook *outlook, const struct held *h)

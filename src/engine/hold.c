@@ -78,10 +78,10 @@ struct store_hold hold_in_store(const struct decision *d, const struct counter *
 
 /* ---- taking ---- */
 
-enum counter_outcome hold_take(const struct decision *d, struct counter *c)
+enum counter_outcome hold_take(const struct decision *d, struct counter *c, const struct cells_look *look)
 {
     struct cells_terms terms = { .id = d->hold_id, .ttl_ms = hold_ttl_ms(d, c), .tag = c->limit->id };
-    bool fits = cells_hold(d->bound->cells, &c->ask, &terms, &c->taken);
+    bool fits = cells_hold(d->bound->cells, &c->ask, look, &terms, &c->taken);
     c->on_hold = fits && !terms.kept;
     c->joinable = terms.joinable;
     if (!fits && terms.kept)
