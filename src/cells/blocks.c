@@ -170,13 +170,15 @@ static uint64_t first_block(const struct block_room *room, uint64_t key)
 
 void cells_prefetch_hold(const struct cells *cells, uint64_t key)
 {
+    if (cells->bucket_count <= SMALL_BUCKETS)
+        return;
     const char *block = cells->small.base + first_block(&cells->small, key) * SMALL_BYTES;
     __builtin_prefetch(block, 1);
     __builtin_prefetch(block + LINE_BYTES, 1);
 }
 
-/* Returns the name of a block that is the caller's now, or 0. A free one first: that of a dead process takes a search. */
-static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now_us)
+/* Returns a block that is the caller's now, or NULL. A free one first: that of a dead process takes a search. */
+static inline struct block *claim(struct cells *cells, bool large, uint64_t key, int64_t now_us, uint64_t *ret_name)
 {
     const struct block_room *room = large ? &cells->large : &cells->small;
     uint64_t start = first_block(room, key);
@@ -184,19 +186,18 @@ static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now
         uint64_t number = start + i % PROBES;
         while (number >= room->count)
             number -= room->count;
-        uint64_t name = 1 + (number << 1 | large);
-        uint32_t most;
-        struct block *b = block_at(cells, name, &most);
+        struct block *b = (struct block *)(room->base + number * (large ? LARGE_BYTES : SMALL_BYTES));
         word16 owner = load_16(&b->owner);
         uint64_t number_of_claim = (owner.high + 2) & CLAIM_MASK;
         word16 mine = { key, (uint64_t)now_us << MARK_BITS | number_of_claim | CLAIMED };
         bool free = !(owner.high & CLAIMED);
-        if ((free || (i >= PROBES && is_left(cells, owner, name, now_us))) && cas_16(&b->owner, owner, mine)) {
+        *ret_name = 1 + (number << 1 | large);
+        if ((free || (i >= PROBES && is_left(cells, owner, *ret_name, now_us))) && cas_16(&b->owner, owner, mine)) {
             mark(room, number >> room->part_shift, true);
-            return name;
+            return b;
         }
     }
-    return 0;
+    return NULL;
 }
 
 word16 block_owner(const struct cells *cells, struct limit_state name)
@@ -294,14 +295,13 @@ static uint64_t write_content(struct block *b, uint64_t key, const struct held *
 bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held *held, struct limit_state *ret)
 {
     CHECK(held->count > 0 && held->state.time < CLOCK_END_US);
-    uint32_t most;
-    uint64_t name = held->count > BLOCK_SMALL_HOLDS ? claim(cells, true, key, now_us) : 0;
-    if (name == 0)
-        name = claim(cells, false, key, now_us);
-    struct block *b = block_at(cells, name, &most);
-    if (!b)
-        return false;
-    *ret = (struct limit_state){ .time = name };
+    struct block *b = NULL;
+    uint32_t most = held->count > BLOCK_SMALL_HOLDS ? BLOCK_LARGE_HOLDS : BLOCK_SMALL_HOLDS;
+    while (!(b = claim(cells, most == BLOCK_LARGE_HOLDS, key, now_us, &ret->time))) {
+        if (most == BLOCK_SMALL_HOLDS)
+            return false;
+        most = BLOCK_SMALL_HOLDS;
+    }
     bool fits = make_room(held, most);
     if (fits)
         ret->data = write_content(b, key, held);

@@ -73,6 +73,12 @@ struct held {
     struct hold holds[BLOCK_LARGE_HOLDS + 1];
 };
 
+/* Word by word: read as a whole, just written in halves, it would make the CPU wait. */
+static inline struct limit_state state_of(const struct held *h)
+{
+    return (struct limit_state){ load_plain(&h->state.time), load_plain(&h->state.data) };
+}
+
 /* There are few, and mostly one: a call of memmove would cost more than they do. */
 static inline void remove_hold(struct held *h, uint32_t i)
 {

@@ -45,18 +45,22 @@ static bool end_hold(struct held *h, struct hold *hold, const struct limit *limi
            !limit_origin_over(limit, hold->origin, now_us);
 }
 
-/* Ends those that are over. Returns whether a clock that was wrong made holds too long, which are shortened. */
-static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
+/* A clock that was wrong made the hold too long. */
+static bool is_ahead(const struct hold *hold, int64_t now_us)
+{
+    return hold->until_us - now_us > hold_ttl_us(hold) + AHEAD_US;
+}
+
+static __attribute__((noinline)) bool end_some(struct held *h, const struct limit *limit, int64_t now_us)
 {
     bool shortened = false;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < h->count; i++) {
         struct hold *hold = &h->holds[i];
-        int64_t ttl_us = hold_ttl_us(hold);
         if (hold->until_us <= now_us && !end_hold(h, hold, limit, now_us))
             continue;
-        if (hold->until_us - now_us > ttl_us + AHEAD_US) {
-            hold->until_us = now_us + ttl_us;
+        if (is_ahead(hold, now_us)) {
+            hold->until_us = now_us + hold_ttl_us(hold);
             shortened = true;
         }
         if (kept < i)
@@ -64,10 +68,19 @@ static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
         kept++;
     }
     h->count = kept;
-    h->ended_us = now_us > h->ended_us ? now_us : h->ended_us;
     if (shortened)
         sort_holds(h);
     return shortened;
+}
+
+/* Ends those that are over. Returns whether a clock that was wrong made holds too long, which are shortened. */
+static inline bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
+{
+    bool some = false;
+    for (uint32_t i = 0; i < h->count; i++)
+        some |= h->holds[i].until_us <= now_us || is_ahead(&h->holds[i], now_us);
+    h->ended_us = now_us > h->ended_us ? now_us : h->ended_us;
+    return __builtin_expect(some, 0) && end_some(h, limit, now_us);
 }
 
 /* Gives back the slots of processes that are dead. Returns whether there were any. `certain`: this is to be written. */
@@ -199,13 +212,12 @@ static inline bool charge_state(struct cells *cells, const struct cells_ask *a, 
     return true;
 }
 
-/* One try. `ret_lost`: another one was quicker. */
+/* One try, from a state that was read. LOST: another one was quicker, or the cell is not the key's any more. */
 static enum outcome try_charge(struct cells *cells, struct cell *c, const struct cells_ask *a, struct cells_terms *terms,
-                               word16 s, struct charging *ch, struct cells_taken *ret, bool *ret_lost)
+                               word16 s, struct charging *ch, struct cells_taken *ret)
 {
     struct held h;
-    *ret_lost = !read_held(cells, c, a->key, s, &h);
-    if (*ret_lost)
+    if (!read_held(cells, c, a->key, s, &h))
         return LOST;
     ch->ended = end_holds(&h, a->limit, a->now_us);
     bool fits = charge_state(cells, a, &h, ch);
@@ -225,9 +237,9 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
     }
     if (put == PUT_NO_ROOM)
         put = put_without(cells, c, a->key, s, &h, &ch->outlook, ch->now_us);
-    *ret_lost = put == PUT_LOST;
-    ret->state.time = h.state.time;
-    ret->state.data = h.state.data;
+    if (put == PUT_LOST)
+        return LOST;
+    ret->state = state_of(&h);
     ret->cell = c;
     ret->head = head_of(a->key, state_gen(s));
     ret->at_us = ch->now_us;
@@ -236,24 +248,15 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
     return fits ? TAKEN : REFUSED;
 }
 
-/* From a state that was read. */
-static enum outcome charge_from(struct cells *cells, struct cell *c, word16 s, const struct cells_ask *ask,
-                                struct cells_terms *terms, struct cells_taken *ret)
-{
-    struct charging charging = { .rebases = false };
-    bool lost;
-    do {
-        enum outcome outcome = try_charge(cells, c, ask, terms, s, &charging, ret, &lost);
-        if (!lost)
-            return outcome;
-    } while (read_any(c, ask->key, &s));
-    return LOST;
-}
-
 enum outcome held_charge(struct cells *cells, struct cell *c, const struct cells_ask *ask, struct cells_taken *ret)
 {
+    struct charging charging;
+    charging.rebases = false;
+    enum outcome outcome = LOST;
     word16 s;
-    return read_any(c, ask->key, &s) ? charge_from(cells, c, s, ask, NULL, ret) : LOST;
+    while (outcome == LOST && read_any(c, ask->key, &s))
+        outcome = try_charge(cells, c, ask, NULL, s, &charging, ret);
+    return outcome;
 }
 
 static struct cells_change judge_make(struct limit_state state, void *data)
@@ -269,27 +272,26 @@ bool cells_hold(struct cells *cells, const struct cells_ask *ask, const struct c
                 struct cells_taken *ret)
 {
     CHECK(ask->cost > 0 && clock_valid(ask->now_us) && terms->id != 0 && terms->ttl_ms > 0);
+    struct charging charging;
+    charging.rebases = false;
     struct limit_state unused = { 0 };
+    enum outcome outcome = LOST;
     terms->kept = false;
-    if (look && look->cell) {
-        enum outcome outcome = charge_from(cells, look->cell, look->seen, ask, terms, ret);
-        if (outcome != LOST)
-            return outcome == TAKEN;
-    }
-    for (;;) {
+    if (look && look->cell)
+        outcome = try_charge(cells, look->cell, ask, terms, look->seen, &charging, ret);
+    while (outcome == LOST) {
         word16 s;
         struct cell *c = cell_find(cells, ask->key, &s);
-        enum outcome outcome = c ? charge_from(cells, c, s, ask, terms, ret) : LOST;
-        if (outcome != LOST)
-            return outcome == TAKEN;
-        if (c)
-            continue;
-        if (!take_of(ask, unused).fits) {
+        if (c) {
+            outcome = try_charge(cells, c, ask, terms, s, &charging, ret);
+        } else if (!take_of(ask, unused).fits) {
             ret->state = unused;
             return false;
+        } else {
+            cells_update(cells, ask->key, ask->now_us, judge_make, (void *)ask);
         }
-        cells_update(cells, ask->key, ask->now_us, judge_make, (void *)ask);
     }
+    return outcome == TAKEN;
 }
 
 /* ---- looking ---- */
@@ -423,7 +425,7 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
         bool amended = from != amount && limit_amend(limit, window, hold.origin, from, amount, now_us, &h.state);
         if (!found && !amended)
             return false;
-        struct limit_outlook outlook = limit_outlook(limit, h.state, now_us);
+        struct limit_outlook outlook = limit_outlook(limit, state_of(&h), now_us);
         enum put put = put_anyhow(cells, c, charged->key, s, &h, limit, &outlook, now_us);
         if (put != PUT_LOST)
             return put == PUT && (amended || !hold_is_over(&hold));

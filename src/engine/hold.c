@@ -59,13 +59,6 @@ void hold_plan(struct decision *d)
         d->hold_id = next_id();
 }
 
-uint32_t hold_ttl_ms(const struct decision *d, const struct counter *c)
-{
-    if (d->request->ttl_ms > 0)
-        return d->request->ttl_ms;
-    return (uint32_t)(c->ask.limit->per_us / US_PER_MS);
-}
-
 struct store_hold hold_in_store(const struct decision *d, const struct counter *c, size_t nth)
 {
     bool holds = d->holds && c->ask.cost > 0 && (hold_wants(d, c) || d->request->ttl_ms > 0);
