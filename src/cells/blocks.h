@@ -79,6 +79,13 @@ static inline struct limit_state state_of(const struct held *h)
     return (struct limit_state){ load_plain(&h->state.time), load_plain(&h->state.data) };
 }
 
+static inline struct hold hold_at(const struct held *h, uint32_t i)
+{
+    const struct hold *hold = &h->holds[i];
+    return (struct hold){ (int64_t)load_plain((const uint64_t *)&hold->until_us), load_plain(&hold->origin),
+                          load_plain(&hold->amount), load_plain(&hold->terms) };
+}
+
 /* There are few, and mostly one: a call of memmove would cost more than they do. */
 static inline void remove_hold(struct held *h, uint32_t i)
 {

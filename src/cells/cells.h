@@ -83,9 +83,10 @@ bool cells_refund(struct cells *cells, const struct limit *limit, const struct c
 struct cells_terms {
     uint32_t id; /* not 0: tells the holds of a cell apart */
     uint32_t ttl_ms;
-    uint64_t tag;  /* for cells_each_hold: the same in all holds of a cell */
-    bool kept;     /* ret: there was no room for a hold. It was charged and stays, or was refused if it was a slot. */
-    bool joinable; /* ret: it may be joined with others. Else the cell knows it until it is settled: see `alone` below. */
+    uint64_t tag;    /* for cells_each_hold: the same in all holds of a cell */
+    bool kept;       /* ret: there was no room for a hold. It was charged and stays, or was refused if it was a slot. */
+    bool joinable;   /* ret: it may be joined with others. Else the cell knows it until it is settled: see `alone` below. */
+    uint64_t origin; /* ret: cells_origin */
 };
 /* For so long after its end a hold that is not joinable can still be settled. */
 #define CELLS_LATE_US (24 * 3600 * US_PER_S)

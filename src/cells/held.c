@@ -146,6 +146,7 @@ static void add_hold(const struct cells *cells, struct held *h, const struct cel
     uint64_t origin = own_origin(cells, a->limit, h->state, now_us);
     int64_t until_us = now_us + terms->ttl_ms * US_PER_MS;
     terms->joinable = h->count >= BLOCK_FEW_HOLDS;
+    terms->origin = origin;
     *insert_hold(h, until_us) =
         (struct hold){ .until_us = until_us,
                        .origin = origin,
@@ -349,17 +350,11 @@ static uint32_t find_part(const struct held *h, const struct cells_charged *char
     return i;
 }
 
-/* Takes a hold out, or its part of some that were joined. One that was over when the holds were last looked at is in none
- * of these, whatever the caller's clock says. Returns whether it was there; *ret is the hold then. */
-static bool take_out(struct held *h, const struct cells_charged *charged, struct hold *ret)
+/* Takes a part out of some that were joined. One that was over when the holds were last looked at is in none of these,
+ * whatever the caller's clock says. */
+static __attribute__((noinline)) bool take_part(struct held *h, const struct cells_charged *charged, struct hold *ret)
 {
     bool may_be_joined = charged->until_us > h->ended_us && !charged->alone;
-    for (uint32_t i = 0; charged->id != 0 && i < h->count; i++)
-        if (hold_id(&h->holds[i]) == charged->id) {
-            *ret = h->holds[i];
-            remove_hold(h, i);
-            return true;
-        }
     uint32_t i = charged->id != 0 && may_be_joined ? find_part(h, charged) : h->count;
     if (i == h->count)
         return false;
@@ -368,6 +363,18 @@ static bool take_out(struct held *h, const struct cells_charged *charged, struct
     if (h->holds[i].amount == 0)
         remove_hold(h, i);
     return true;
+}
+
+/* Takes a hold out, or its part of some that were joined. Returns whether it was there; *ret is the hold then. */
+static inline bool take_out(struct held *h, const struct cells_charged *charged, struct hold *ret)
+{
+    for (uint32_t i = 0; charged->id != 0 && i < h->count; i++)
+        if (hold_id(&h->holds[i]) == charged->id) {
+            *ret = hold_at(h, i);
+            remove_hold(h, i);
+            return true;
+        }
+    return take_part(h, charged, ret);
 }
 
 /* The cell that a charge is in. NULL: it was dropped or reset since. */

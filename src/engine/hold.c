@@ -73,10 +73,14 @@ struct store_hold hold_in_store(const struct decision *d, const struct counter *
 
 enum counter_outcome hold_take(const struct decision *d, struct counter *c, const struct cells_look *look)
 {
-    struct cells_terms terms = { .id = d->hold_id, .ttl_ms = hold_ttl_ms(d, c), .tag = c->limit->id };
+    struct cells_terms terms;
+    terms.id = d->hold_id;
+    terms.ttl_ms = hold_ttl_ms(d, c);
+    terms.tag = c->limit->id;
     bool fits = cells_hold(d->bound->cells, &c->ask, look, &terms, &c->taken);
     c->on_hold = fits && !terms.kept;
     c->joinable = terms.joinable;
+    c->origin = terms.origin;
     if (!fits && terms.kept)
         c->taken.state = (struct limit_state){ .data = c->ask.limit->max }; /* the table is full: as if all were taken */
     return cell_taken(c, fits);
@@ -86,7 +90,7 @@ void hold_give_back(const struct decision *d, const struct counter *c, int64_t n
 {
     struct cells_charged charged = {
         .key = c->ask.key,
-        .origin = cells_origin(d->bound->cells, c->ask.limit, &c->taken),
+        .origin = c->origin,
         .amount = c->ask.cost,
         .until_us = c->taken.at_us + hold_ttl_ms(d, c) * US_PER_MS,
         .id = d->hold_id,

@@ -194,7 +194,7 @@ static void add_cell(struct making *m, const struct decision *d, const struct co
         until_us = decays_us > until_us ? decays_us : until_us;
         m->until_us = until_us > m->until_us ? until_us : m->until_us;
     }
-    add(m, c, cells_origin(d->bound->cells, limit, &c->taken), how_word(how));
+    add(m, c, c->on_hold ? c->origin : cells_origin(d->bound->cells, limit, &c->taken), how_word(how));
 }
 
 /* Its limit is known by its numbers, since another host has other identities. */

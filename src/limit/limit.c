@@ -503,18 +503,6 @@ bool limit_refund(const struct limit *limit, uint64_t origin, uint64_t cost, int
     return amend(limit, origin, cost, 0, now_us, state);
 }
 
-/* Returns when what was charged to a window counts no more. */
-static int64_t origin_ends(const struct limit *limit, uint64_t origin)
-{
-    return limit->algorithm == LIMIT_SLIDING_WINDOW ? (int64_t)origin + 2 * limit->per_us : limit_origin_end(origin);
-}
-
-bool limit_origin_over(const struct limit *limit, uint64_t origin, int64_t now_us)
-{
-    bool window = limit->algorithm != LIMIT_TOKEN_BUCKET && limit->algorithm != LIMIT_CONCURRENT;
-    return window && origin_ends(limit, origin) <= now_us;
-}
-
 uint64_t limit_repaid(const struct limit *limit, uint64_t origin, uint64_t amount, int64_t now_us)
 {
     struct limit twin;
@@ -532,7 +520,7 @@ bool limit_amend(const struct limit *limit, const struct window *window, uint64_
                  int64_t now_us, struct limit_state *state)
 {
     bool windows = limit->algorithm != LIMIT_TOKEN_BUCKET && limit->algorithm != LIMIT_CONCURRENT;
-    if (windows && origin_ends(limit, origin) <= now_us)
+    if (limit_origin_over(limit, origin, now_us))
         return false;
     if (amend(limit, origin, from, to, now_us, state))
         return true;

@@ -171,7 +171,13 @@ static inline int64_t limit_origin_end(uint64_t origin)
     return (int64_t)(origin & (2 * (uint64_t)CLOCK_END_US - 1));
 }
 /* Returns whether what was charged to it counts no more. A bucket's charge decays with the bucket: never. */
-bool limit_origin_over(const struct limit *limit, uint64_t origin, int64_t now_us);
+static inline bool limit_origin_over(const struct limit *limit, uint64_t origin, int64_t now_us)
+{
+    if (limit->algorithm == LIMIT_TOKEN_BUCKET || limit->algorithm == LIMIT_CONCURRENT)
+        return false;
+    bool slides = limit->algorithm == LIMIT_SLIDING_WINDOW;
+    return (slides ? (int64_t)origin + 2 * limit->per_us : limit_origin_end(origin)) <= now_us;
+}
 /* Returns an unused state of that window. */
 struct limit_state limit_origin_state(const struct limit *limit, uint64_t origin);
 /* Gives back `cost`, which was charged to `origin`, to the current *state. False: there is nothing to give back to (another
