@@ -177,8 +177,10 @@ void cells_prefetch_hold(const struct cells *cells, uint64_t key)
     __builtin_prefetch(block + LINE_BYTES, 1);
 }
 
-/* Returns a block that is the caller's now, or NULL. A free one first: that of a dead process takes a search. */
-static inline struct block *claim(struct cells *cells, bool large, uint64_t key, int64_t now_us, uint64_t *ret_name)
+/* Returns a block that is the caller's now, or NULL; *ret_claimed is the high word of its owner. A free one first: that of
+ * a dead process takes a search. */
+static inline struct block *claim(struct cells *cells, bool large, uint64_t key, int64_t now_us, uint64_t *ret_name,
+                                  uint64_t *ret_claimed)
 {
     const struct block_room *room = large ? &cells->large : &cells->small;
     uint64_t start = first_block(room, key);
@@ -192,6 +194,7 @@ static inline struct block *claim(struct cells *cells, bool large, uint64_t key,
         word16 mine = { key, (uint64_t)now_us << MARK_BITS | number_of_claim | CLAIMED };
         bool free = !(owner.high & CLAIMED);
         *ret_name = 1 + (number << 1 | large);
+        *ret_claimed = mine.high;
         if ((free || (i >= PROBES && is_left(cells, owner, *ret_name, now_us))) && cas_16(&b->owner, owner, mine)) {
             mark(room, number >> room->part_shift, true);
             return b;
@@ -271,11 +274,10 @@ static bool make_room(struct held *h, uint32_t most)
     return true;
 }
 
-static uint64_t write_content(struct block *b, uint64_t key, const struct held *h)
+static uint64_t write_content(struct block *b, uint64_t key, uint64_t claimed, const struct held *h)
 {
     uint64_t time_count = h->state.time << COUNT_BITS | h->count;
-    uint64_t claimed = mix(key, load_8(&b->owner.high));
-    uint64_t sum = mix(mix(mix(mix(claimed, h->state.data), time_count), h->tag), (uint64_t)h->ended_us);
+    uint64_t sum = mix(mix(mix(mix(mix(key, claimed), h->state.data), time_count), h->tag), (uint64_t)h->ended_us);
     store_plain(&b->data, h->state.data);
     store_plain(&b->time_count, time_count);
     store_plain(&b->tag, h->tag);
@@ -296,17 +298,18 @@ bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held 
 {
     CHECK(held->count > 0 && held->state.time < CLOCK_END_US);
     struct block *b = NULL;
+    uint64_t claimed = 0;
     uint32_t most = held->count > BLOCK_SMALL_HOLDS ? BLOCK_LARGE_HOLDS : BLOCK_SMALL_HOLDS;
-    while (!(b = claim(cells, most == BLOCK_LARGE_HOLDS, key, now_us, &ret->time))) {
+    while (!(b = claim(cells, most == BLOCK_LARGE_HOLDS, key, now_us, &ret->time, &claimed))) {
         if (most == BLOCK_SMALL_HOLDS)
             return false;
         most = BLOCK_SMALL_HOLDS;
     }
     bool fits = make_room(held, most);
     if (fits)
-        ret->data = write_content(b, key, held);
+        ret->data = write_content(b, key, claimed, held);
     else
-        block_free(cells, *ret, load_16(&b->owner));
+        block_free(cells, *ret, (word16){ key, claimed });
     return fits;
 }
 
