@@ -143,7 +143,7 @@ uint64_t cells_origin(const struct cells *cells, const struct limit *limit, cons
 static void add_hold(const struct cells *cells, struct held *h, const struct cells_ask *a, int64_t now_us,
                      struct cells_terms *terms)
 {
-    uint64_t origin = own_origin(cells, a->limit, h->state, now_us);
+    uint64_t origin = own_origin(cells, a->limit, state_of(h), now_us);
     int64_t until_us = now_us + terms->ttl_ms * US_PER_MS;
     terms->joinable = h->count >= BLOCK_FEW_HOLDS;
     terms->origin = origin;

@@ -381,20 +381,10 @@ static uint64_t count_origin(const struct limit *l, const struct limit_count *c)
     return (uint64_t)c->end_us | length << (CLOCK_BITS + 1);
 }
 
-uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64_t now_us)
+uint64_t limit_count_origin(const struct limit *limit, struct limit_state taken)
 {
-    struct limit_count count;
-    switch (limit->algorithm) {
-    case LIMIT_TOKEN_BUCKET:
-        return (uint64_t)now_us;
-    case LIMIT_SLIDING_WINDOW:
-        return taken.time;
-    case LIMIT_CONCURRENT:
-        return 0;
-    default:
-        count = limit_count_read(limit, NULL, taken);
-        return count_origin(limit, &count);
-    }
+    struct limit_count count = limit_count_read(limit, NULL, taken);
+    return count_origin(limit, &count);
 }
 
 struct limit_state limit_origin_state(const struct limit *limit, uint64_t origin)

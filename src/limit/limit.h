@@ -164,7 +164,20 @@ uint64_t limit_overdraft_cost(const struct limit *limit);
 
 /* Returns the window that a charge at now_us belongs to, as one number. For a fixed or calendar window this is its end with
  * its length in the 8 bits above; for a sliding window, its start; for a bucket, which has no window, now_us. */
-uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64_t now_us);
+uint64_t limit_count_origin(const struct limit *limit, struct limit_state taken);
+static inline uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64_t now_us)
+{
+    switch (limit->algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        return (uint64_t)now_us;
+    case LIMIT_SLIDING_WINDOW:
+        return taken.time;
+    case LIMIT_CONCURRENT:
+        return 0;
+    default:
+        return limit_count_origin(limit, taken);
+    }
+}
 /* Returns the end of a fixed or calendar window. */
 static inline int64_t limit_origin_end(uint64_t origin)
 {
