@@ -277,7 +277,8 @@ bool cells_hold(struct cells *cells, const struct cells_ask *ask, const struct c
     charging.rebases = false;
     struct limit_state unused = { 0 };
     enum outcome outcome = LOST;
-    terms->kept = false;
+    terms->kept = terms->joinable = false;
+    terms->origin = 0;
     if (look && look->cell)
         outcome = try_charge(cells, look->cell, ask, terms, look->seen, &charging, ret);
     while (outcome == LOST) {

@@ -257,10 +257,13 @@ static enum rank rank_of(const struct decision *d, const struct counter *c)
     return looked && (c->kind == COUNTER_CELL || c->kind == COUNTER_STORE) ? RANK_LOOKED : RANKS;
 }
 
-/* Holds in cells that are not joined with others tell by themselves whether they were settled. */
+/* Holds in cells that are not joined with others tell by themselves whether they were settled. Of stand-ins only slots are
+ * in a receipt. */
 static bool needs_number(const struct counter *c)
 {
-    return !c->on_hold || c->joinable || c->kind == COUNTER_STORE || c->kind == COUNTER_SLICE;
+    if (c->kind == COUNTER_STORE || c->kind == COUNTER_SLICE)
+        return true;
+    return c->on_hold ? c->joinable : c->kind == COUNTER_CELL;
 }
 
 void receipt_make(const struct decision *d, struct weir_receipt *ret)

@@ -1,16 +1,19 @@
 /* The seal of a receipt: a keyed hash, so that nobody can make one up.
  *
- * A keyed sum of products of the words first (NH of UMAC), then SipHash of the sum: two seals are on the way of every
- * reservation, and SipHash of all words took longer than the rest of the receipt.
+ * A universal hash of most words first (the sum of products that UMAC calls NH), then SipHash, a pseudo-random function, of
+ * that sum: a reservation and its settlement make two seals, and SipHash of all words took a tenth of their time.
  *
- *   sum   Σ (word₂ᵢ + key₂ᵢ) × (word₂ᵢ₊₁ + key₂ᵢ₊₁), each factor in 64 bits, the sum in 128
- *   seal  SipHash of: number of limits, length of names, hold · when · names · sum
+ *   sum   (word 0 + key 0) x (word 1 + key 1) + (word 2 + key 2) x (word 3 + key 3) + ...
+ *         each factor in 64 bits, the sum in 128
+ *   seal  SipHash of: number of limits, length of names, number of the hold; time; names; sum
  *
- * Why this is enough. Whoever does not know the key of the sum finds two receipts of one length with the same sum with a
- * probability of 2^-64, whatever he chooses. He sees no sums: the seal is a random function of them, under another key.
- * What precedes the sum (the random number of the hold and the microsecond) is as good as unique to a receipt, so two seals
- * that he has got tell nothing about the key either; and a receipt that he changes there has a seal that he can only guess.
- */
+ * Why this is enough. Without the key of the sum, any two different receipts with as many limits have the same sum with a
+ * probability of at most 2^-64. Nobody sees a sum: under another key, the seal is a random function of it and of the words
+ * before it. A forger has two ways. He changes a word before the sum: then SipHash has not been asked for this before, and
+ * he has to guess the seal. Or he changes words of the sum only: then he has to guess words with the same sum. Nothing
+ * helps him to guess: two receipts whose seals could be compared would need the same time and the same number of the hold,
+ * which is random. (Charges that are not held have no such number; of these, only those of one microsecond can be
+ * compared.) */
 #ifndef ENGINE_SEAL_H
 #define ENGINE_SEAL_H
 
