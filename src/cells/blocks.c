@@ -20,7 +20,7 @@ enum {
 struct block {
     word16 owner;
     uint64_t data, time_count, tag, ended;
-    uint64_t words[][4]; /* of each hold */
+    uint64_t words[][HOLD_WORDS]; /* of each hold */
 };
 
 _Static_assert(sizeof(struct block) + BLOCK_SMALL_HOLDS * 32 <= SMALL_BYTES, "a small block has room");
@@ -79,27 +79,6 @@ static uint64_t mix(uint64_t sum, uint64_t word)
     return sum ^ sum >> 32;
 }
 
-/* ---- holds ---- */
-
-enum { TTL_BITS = 30, TTL_SHIFT = 32, JOINABLE_SHIFT = TTL_SHIFT + TTL_BITS, OVER_SHIFT };
-
-static uint64_t pack_terms(const struct hold *h)
-{
-    return h->id | (uint64_t)h->ttl_ms << TTL_SHIFT | (uint64_t)h->joinable << JOINABLE_SHIFT |
-           (uint64_t)h->over << OVER_SHIFT;
-}
-
-static struct hold unpack_hold(const uint64_t w[4])
-{
-    return (struct hold){ .until_us = (int64_t)w[0],
-                          .origin = w[1],
-                          .amount = w[2],
-                          .id = (uint32_t)w[3],
-                          .ttl_ms = w[3] >> TTL_SHIFT & ((1u << TTL_BITS) - 1),
-                          .joinable = w[3] >> JOINABLE_SHIFT & 1,
-                          .over = w[3] >> OVER_SHIFT };
-}
-
 /* ---- reading ---- */
 
 bool block_read(struct cells *cells, uint64_t key, struct limit_state name, struct held *ret)
@@ -108,21 +87,24 @@ bool block_read(struct cells *cells, uint64_t key, struct limit_state name, stru
     const struct block *b = block_at(cells, name.time, &most);
     if (!b)
         return false;
-    uint64_t data = load_plain(&b->data), time_count = load_plain(&b->time_count);
+    uint64_t claimed = load_8(&b->owner.high), data = load_plain(&b->data), time_count = load_plain(&b->time_count);
     uint64_t tag = load_plain(&b->tag), ended = load_plain(&b->ended);
-    uint64_t sum = mix(mix(mix(mix(mix(key, load_8(&b->owner.high)), data), time_count), tag), ended);
+    uint64_t sum = mix(mix(mix(mix(mix(key, claimed), data), time_count), tag), ended);
     uint32_t count = time_count & ((1u << COUNT_BITS) - 1);
     if (count > most)
         return false;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t w[4];
-        for (int k = 0; k < 4; k++)
-            sum = mix(sum, w[k] = load_plain(&b->words[i][k]));
-        ret->holds[i] = unpack_hold(w);
+        const uint64_t *from = b->words[i];
+        uint64_t until = load_plain(from), origin = load_plain(from + 1), amount = load_plain(from + 2);
+        uint64_t terms = load_plain(from + 3);
+        sum = mix(mix(mix(mix(sum, until), origin), amount), terms);
+        ret->holds[i] = (struct hold){ (int64_t)until, origin, amount, terms };
     }
-    ret->state = (struct limit_state){ time_count >> COUNT_BITS, data };
+    ret->state.time = time_count >> COUNT_BITS;
+    ret->state.data = data;
     ret->tag = tag;
     ret->ended_us = (int64_t)ended;
+    ret->claimed = claimed;
     ret->count = count;
     return sum == name.data;
 }
@@ -161,7 +143,7 @@ static bool drop_over(struct cells *cells, struct cell *c, uint64_t key, word16 
     if (!block_read(cells, key, state_payload(s), &h))
         return false;
     for (uint32_t i = 0; i < h.count; i++)
-        if (!h.holds[i].over)
+        if (!hold_is_over(&h.holds[i]))
             return false;
     return cas_16(&c->state, s, state_make(h.state, state_gen(s), CELL_LIVE));
 }
@@ -188,13 +170,17 @@ static uint64_t first_block(const struct block_room *room, uint64_t key)
 
 void cells_prefetch_hold(const struct cells *cells, uint64_t key)
 {
+    if (cells->bucket_count <= SMALL_BUCKETS)
+        return;
     const char *block = cells->small.base + first_block(&cells->small, key) * SMALL_BYTES;
     __builtin_prefetch(block, 1);
     __builtin_prefetch(block + LINE_BYTES, 1);
 }
 
-/* Returns the name of a block that is the caller's now, or 0. A free one first: that of a dead process takes a search. */
-static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now_us)
+/* Returns a block that is the caller's now, or NULL; *ret_claimed is the high word of its owner. A free one first: that of
+ * a dead process takes a search. */
+static inline struct block *claim(struct cells *cells, bool large, uint64_t key, int64_t now_us, uint64_t *ret_name,
+                                  uint64_t *ret_claimed)
 {
     const struct block_room *room = large ? &cells->large : &cells->small;
     uint64_t start = first_block(room, key);
@@ -202,19 +188,19 @@ static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now
         uint64_t number = start + i % PROBES;
         while (number >= room->count)
             number -= room->count;
-        uint64_t name = 1 + (number << 1 | large);
-        uint32_t most;
-        struct block *b = block_at(cells, name, &most);
+        struct block *b = (struct block *)(room->base + number * (large ? LARGE_BYTES : SMALL_BYTES));
         word16 owner = load_16(&b->owner);
         uint64_t number_of_claim = (owner.high + 2) & CLAIM_MASK;
         word16 mine = { key, (uint64_t)now_us << MARK_BITS | number_of_claim | CLAIMED };
         bool free = !(owner.high & CLAIMED);
-        if ((free || (i >= PROBES && is_left(cells, owner, name, now_us))) && cas_16(&b->owner, owner, mine)) {
+        *ret_name = 1 + (number << 1 | large);
+        *ret_claimed = mine.high;
+        if ((free || (i >= PROBES && is_left(cells, owner, *ret_name, now_us))) && cas_16(&b->owner, owner, mine)) {
             mark(room, number >> room->part_shift, true);
-            return name;
+            return b;
         }
     }
-    return 0;
+    return NULL;
 }
 
 word16 block_owner(const struct cells *cells, struct limit_state name)
@@ -247,8 +233,8 @@ static void join(struct held *h, uint32_t i, uint32_t k)
     struct hold *a = &h->holds[i], *b = &h->holds[k];
     b->amount += a->amount;
     b->origin = !are_alike(a, b) ? 0 : a->origin < b->origin ? a->origin : b->origin;
-    b->ttl_ms = a->ttl_ms > b->ttl_ms ? a->ttl_ms : b->ttl_ms;
-    b->id = 0;
+    int64_t ttl_us = hold_ttl_us(hold_ttl_us(a) > hold_ttl_us(b) ? a : b);
+    b->terms = hold_terms(0, (uint32_t)(ttl_us / US_PER_MS)) | HOLD_JOINABLE;
     remove_hold(h, i);
 }
 
@@ -265,7 +251,7 @@ static bool join_closest(struct held *h)
     uint32_t before = UINT32_MAX, best = UINT32_MAX, best_next = 0;
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < h->count; i++) {
-        if (!h->holds[i].joinable)
+        if (!hold_is_joinable(&h->holds[i]))
             continue;
         uint64_t loss = before < i ? loss_of(&h->holds[before], &h->holds[i]) : UINT64_MAX;
         if (loss < least) {
@@ -288,22 +274,22 @@ static bool make_room(struct held *h, uint32_t most)
     return true;
 }
 
-static uint64_t write_content(struct block *b, uint64_t key, const struct held *h)
+static uint64_t write_content(struct block *b, uint64_t key, uint64_t claimed, const struct held *h)
 {
     uint64_t time_count = h->state.time << COUNT_BITS | h->count;
-    uint64_t claimed = mix(key, load_8(&b->owner.high));
-    uint64_t sum = mix(mix(mix(mix(claimed, h->state.data), time_count), h->tag), (uint64_t)h->ended_us);
+    uint64_t sum = mix(mix(mix(mix(mix(key, claimed), h->state.data), time_count), h->tag), (uint64_t)h->ended_us);
     store_plain(&b->data, h->state.data);
     store_plain(&b->time_count, time_count);
     store_plain(&b->tag, h->tag);
     store_plain(&b->ended, (uint64_t)h->ended_us);
     for (uint32_t i = 0; i < h->count; i++) {
-        const struct hold *hold = &h->holds[i];
-        uint64_t w[4] = { (uint64_t)hold->until_us, hold->origin, hold->amount, pack_terms(hold) };
-        for (int k = 0; k < 4; k++) {
-            store_plain(&b->words[i][k], w[k]);
-            sum = mix(sum, w[k]);
-        }
+        const struct hold *from = &h->holds[i];
+        uint64_t *to = b->words[i];
+        sum = mix(mix(mix(mix(sum, (uint64_t)from->until_us), from->origin), from->amount), from->terms);
+        store_plain(to, (uint64_t)from->until_us);
+        store_plain(to + 1, from->origin);
+        store_plain(to + 2, from->amount);
+        store_plain(to + 3, from->terms);
     }
     return sum;
 }
@@ -311,19 +297,19 @@ static uint64_t write_content(struct block *b, uint64_t key, const struct held *
 bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held *held, struct limit_state *ret)
 {
     CHECK(held->count > 0 && held->state.time < CLOCK_END_US);
-    uint32_t most;
-    uint64_t name = held->count > BLOCK_SMALL_HOLDS ? claim(cells, true, key, now_us) : 0;
-    if (name == 0)
-        name = claim(cells, false, key, now_us);
-    struct block *b = block_at(cells, name, &most);
-    if (!b)
-        return false;
-    *ret = (struct limit_state){ .time = name };
+    struct block *b = NULL;
+    uint64_t claimed = 0;
+    uint32_t most = held->count > BLOCK_SMALL_HOLDS ? BLOCK_LARGE_HOLDS : BLOCK_SMALL_HOLDS;
+    while (!(b = claim(cells, most == BLOCK_LARGE_HOLDS, key, now_us, &ret->time, &claimed))) {
+        if (most == BLOCK_SMALL_HOLDS)
+            return false;
+        most = BLOCK_SMALL_HOLDS;
+    }
     bool fits = make_room(held, most);
     if (fits)
-        ret->data = write_content(b, key, held);
+        ret->data = write_content(b, key, claimed, held);
     else
-        block_free(cells, *ret, load_16(&b->owner));
+        block_free(cells, *ret, (word16){ key, claimed });
     return fits;
 }
 
@@ -350,7 +336,7 @@ static bool tell(struct cells *cells, uint64_t name, int64_t now_us, struct cell
         ret->tag = h.tag;
         for (uint32_t k = 0; k < h.count; k++) {
             const struct hold *hold = &h.holds[k];
-            bool lasts = hold->until_us > now_us && !hold->over && !owner_seems_dead(hold->origin, now_us);
+            bool lasts = hold->until_us > now_us && !hold_is_over(hold) && !owner_seems_dead(hold->origin, now_us);
             ret->holds += lasts;
             ret->amount += lasts ? h.holds[k].amount : 0;
         }

@@ -22,30 +22,75 @@ enum {
     BLOCK_FEW_HOLDS = 4, /* so many holds of a block are not joinable at most: the others can always make room */
 };
 
-/* One hold; or several that end at about the same time, if a block has no room for each. */
+/* One hold; or several that end at about the same time, if a block has no room for each. In a block it is these four words.
+ */
 struct hold {
     int64_t until_us;
     uint64_t origin; /* see limit_origin; of a slot its owner, or 0 */
     uint64_t amount; /* of one that is over: what had come back by itself, see limit_repaid */
-    uint32_t id;     /* 0: of several */
-    uint32_t ttl_ms;
-    bool joinable;
-    bool over; /* given back: it is there so that it can be settled late, once */
+    uint64_t terms;  /* id 32 · ttl in ms 30 · joinable 1 · over 1 */
 };
+
+enum { HOLD_WORDS = 4, HOLD_TTL_SHIFT = 32, HOLD_TTL_BITS = 30 };
+#define HOLD_JOINABLE (UINT64_C(1) << 62)
+#define HOLD_OVER (UINT64_C(1) << 63) /* given back: it is there so that it can be settled late, once */
+_Static_assert(sizeof(struct hold) == HOLD_WORDS * sizeof(uint64_t), "a hold is its words");
+_Static_assert(WEIR_TTL_MAX_MS >> HOLD_TTL_BITS == 0, "a ttl has room");
+
+static inline uint64_t hold_terms(uint32_t id, uint32_t ttl_ms)
+{
+    return id | (uint64_t)ttl_ms << HOLD_TTL_SHIFT;
+}
+
+/* 0: of several. */
+static inline uint32_t hold_id(const struct hold *h)
+{
+    return (uint32_t)h->terms;
+}
+
+static inline int64_t hold_ttl_us(const struct hold *h)
+{
+    return (int64_t)(h->terms >> HOLD_TTL_SHIFT & ((1u << HOLD_TTL_BITS) - 1)) * US_PER_MS;
+}
+
+static inline bool hold_is_joinable(const struct hold *h)
+{
+    return h->terms & HOLD_JOINABLE;
+}
+
+static inline bool hold_is_over(const struct hold *h)
+{
+    return h->terms & HOLD_OVER;
+}
 
 /* A cell's state and holds, by the time when they end. */
 struct held {
     struct limit_state state;
     uint64_t tag;     /* the caller's, for cells_each_hold */
     int64_t ended_us; /* holds that were to end by then have been given back */
+    uint64_t claimed; /* high word of the owner of the block that this was read from */
     uint32_t count;
     struct hold holds[BLOCK_LARGE_HOLDS + 1];
 };
 
+/* Word by word: read as a whole, just written in halves, it would make the CPU wait. */
+static inline struct limit_state state_of(const struct held *h)
+{
+    return (struct limit_state){ load_plain(&h->state.time), load_plain(&h->state.data) };
+}
+
+static inline struct hold hold_at(const struct held *h, uint32_t i)
+{
+    const struct hold *hold = &h->holds[i];
+    return (struct hold){ (int64_t)load_plain((const uint64_t *)&hold->until_us), load_plain(&hold->origin),
+                          load_plain(&hold->amount), load_plain(&hold->terms) };
+}
+
+/* There are few, and mostly one: a call of memmove would cost more than they do. */
 static inline void remove_hold(struct held *h, uint32_t i)
 {
-    memmove(&h->holds[i], &h->holds[i + 1], (h->count - i - 1) * sizeof *h->holds);
-    h->count--;
+    for (h->count--; i < h->count; i++)
+        h->holds[i] = h->holds[i + 1];
 }
 
 /* Returns the bytes of the blocks of a table with so many buckets. */

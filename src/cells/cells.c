@@ -7,8 +7,6 @@
 #include "cells/rebase.h"
 #include "limit/take.h"
 
-enum { SMALL_BUCKETS = 1024 }; /* a table of up to half a megabyte is in the cache anyway */
-
 void cells_prefetch(const struct cells *cells, uint64_t key)
 {
     if (cells->bucket_count <= SMALL_BUCKETS)

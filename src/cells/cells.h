@@ -83,14 +83,17 @@ bool cells_refund(struct cells *cells, const struct limit *limit, const struct c
 struct cells_terms {
     uint32_t id; /* not 0: tells the holds of a cell apart */
     uint32_t ttl_ms;
-    uint64_t tag;  /* for cells_each_hold: the same in all holds of a cell */
-    bool kept;     /* ret: there was no room for a hold. It was charged and stays, or was refused if it was a slot. */
-    bool joinable; /* ret: it may be joined with others. Else the cell knows it until it is settled: see `alone` below. */
+    uint64_t tag;    /* for cells_each_hold: the same in all holds of a cell */
+    bool kept;       /* ret: there was no room for a hold. It was charged and stays, or was refused if it was a slot. */
+    bool joinable;   /* ret: it may be joined with others. Else the cell knows it until it is settled: see `alone` below. */
+    uint64_t origin; /* ret: cells_origin */
 };
 /* For so long after its end a hold that is not joinable can still be settled. */
 #define CELLS_LATE_US (24 * 3600 * US_PER_S)
-/* As cells_take. A slot (LIMIT_CONCURRENT) belongs to this process: when it dies, the slot is free for whoever needs it. */
-bool cells_hold(struct cells *cells, const struct cells_ask *ask, struct cells_terms *terms, struct cells_taken *ret);
+/* As cells_take; quicker after a look, which may be NULL. A slot (LIMIT_CONCURRENT) belongs to this process: when it dies,
+ * the slot is free for whoever needs it. */
+bool cells_hold(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look, struct cells_terms *terms,
+                struct cells_taken *ret);
 
 /* Slots that this process takes or renews in the table from now on belong to nobody: they outlive it, and last for as long
  * as their time to live. */

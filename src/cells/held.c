@@ -12,14 +12,14 @@
 
 /* ---- holds ---- */
 
-static void insert_hold(struct held *h, const struct hold *hold)
+/* Returns the place of a hold that ends then. It is the caller's to write: a hold that is written in parts, and copied as a
+ * whole, would make the CPU wait. */
+static struct hold *insert_hold(struct held *h, int64_t until_us)
 {
-    uint32_t i = h->count;
-    while (i > 0 && h->holds[i - 1].until_us > hold->until_us)
-        i--;
-    memmove(&h->holds[i + 1], &h->holds[i], (h->count - i) * sizeof *h->holds);
-    h->holds[i] = *hold;
-    h->count++;
+    uint32_t i = h->count++;
+    for (; i > 0 && h->holds[i - 1].until_us > until_us; i--)
+        h->holds[i] = h->holds[i - 1];
+    return &h->holds[i];
 }
 
 static void sort_holds(struct held *h)
@@ -28,7 +28,7 @@ static void sort_holds(struct held *h)
     h->count = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct hold hold = h->holds[i];
-        insert_hold(h, &hold);
+        *insert_hold(h, hold.until_us) = hold;
     }
 }
 
@@ -36,39 +36,51 @@ static void sort_holds(struct held *h)
  * settled yet. What is joined has lost its own. */
 static bool end_hold(struct held *h, struct hold *hold, const struct limit *limit, int64_t now_us)
 {
-    if (!hold->over) {
+    if (!hold_is_over(hold)) {
         limit_refund(limit, hold->origin, hold->amount, now_us, &h->state);
         hold->amount = limit_repaid(limit, hold->origin, hold->amount, now_us);
     }
-    hold->over = true;
-    return !hold->joinable && limit->algorithm != LIMIT_CONCURRENT && now_us - hold->until_us < CELLS_LATE_US &&
+    hold->terms |= HOLD_OVER;
+    return !hold_is_joinable(hold) && limit->algorithm != LIMIT_CONCURRENT && now_us - hold->until_us < CELLS_LATE_US &&
            !limit_origin_over(limit, hold->origin, now_us);
 }
 
-/* Ends those that are over. Returns whether a clock that was wrong made holds too long, which are shortened. */
-static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
+/* A clock that was wrong made the hold too long. */
+static bool is_ahead(const struct hold *hold, int64_t now_us)
+{
+    return hold->until_us - now_us > hold_ttl_us(hold) + AHEAD_US;
+}
+
+static __attribute__((noinline)) bool end_some(struct held *h, const struct limit *limit, int64_t now_us)
 {
     bool shortened = false;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < h->count; i++) {
-        struct hold hold = h->holds[i];
-        int64_t ttl_us = hold.ttl_ms * US_PER_MS;
-        if (hold.until_us <= now_us) {
-            if (end_hold(h, &hold, limit, now_us))
-                h->holds[kept++] = hold;
+        struct hold *hold = &h->holds[i];
+        if (hold->until_us <= now_us && !end_hold(h, hold, limit, now_us))
             continue;
-        }
-        if (hold.until_us - now_us > ttl_us + AHEAD_US) {
-            hold.until_us = now_us + ttl_us;
+        if (is_ahead(hold, now_us)) {
+            hold->until_us = now_us + hold_ttl_us(hold);
             shortened = true;
         }
-        h->holds[kept++] = hold;
+        if (kept < i)
+            h->holds[kept] = *hold;
+        kept++;
     }
     h->count = kept;
-    h->ended_us = now_us > h->ended_us ? now_us : h->ended_us;
     if (shortened)
         sort_holds(h);
     return shortened;
+}
+
+/* Ends those that are over. Returns whether a clock that was wrong made holds too long, which are shortened. */
+static inline bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
+{
+    bool some = false;
+    for (uint32_t i = 0; i < h->count; i++)
+        some |= h->holds[i].until_us <= now_us || is_ahead(&h->holds[i], now_us);
+    h->ended_us = now_us > h->ended_us ? now_us : h->ended_us;
+    return __builtin_expect(some, 0) && end_some(h, limit, now_us);
 }
 
 /* Gives back the slots of processes that are dead. Returns whether there were any. `certain`: this is to be written. */
@@ -128,106 +140,124 @@ uint64_t cells_origin(const struct cells *cells, const struct limit *limit, cons
 
 /* ---- charging ---- */
 
-static void add_hold(const struct cells *cells, struct held *h, const struct cells_ask *a, struct cells_terms *terms)
+static void add_hold(const struct cells *cells, struct held *h, const struct cells_ask *a, int64_t now_us,
+                     struct cells_terms *terms)
 {
+    uint64_t origin = own_origin(cells, a->limit, state_of(h), now_us);
+    int64_t until_us = now_us + terms->ttl_ms * US_PER_MS;
     terms->joinable = h->count >= BLOCK_FEW_HOLDS;
-    struct hold hold = { .until_us = a->now_us + terms->ttl_ms * US_PER_MS,
-                         .origin = own_origin(cells, a->limit, h->state, a->now_us),
-                         .amount = a->cost,
-                         .id = terms->id,
-                         .ttl_ms = terms->ttl_ms,
-                         .joinable = terms->joinable };
-    insert_hold(h, &hold);
+    terms->origin = origin;
+    *insert_hold(h, until_us) =
+        (struct hold){ .until_us = until_us,
+                       .origin = origin,
+                       .amount = a->cost,
+                       .terms = hold_terms(terms->id, terms->ttl_ms) | (terms->joinable ? HOLD_JOINABLE : 0) };
     h->tag = terms->tag;
 }
 
 /* `ended`: holds were ended or shortened that others would look at again. */
-static void refuse(struct cells *cells, struct cell *c, const struct cells_ask *a, word16 s, struct held *h, bool ended)
+static void refuse(struct cells *cells, struct cell *c, const struct cells_ask *a, int64_t now_us, word16 s, struct held *h,
+                   bool ended)
 {
-    struct limit_outlook outlook = limit_outlook(a->limit, h->state, a->now_us);
+    struct limit_outlook outlook = limit_outlook(a->limit, h->state, now_us);
     if (ended)
-        put_held(cells, c, a->key, s, h, &outlook, a->now_us);
-    else if (!book_tells_refusal(c, a->now_us) && limit_needs(a->limit, a->cost) <= a->limit->capacity)
+        put_held(cells, c, a->key, s, h, &outlook, now_us);
+    else if (!book_tells_refusal(c, now_us) && limit_needs(a->limit, a->cost) <= a->limit->capacity)
         raise_book(c, s, last_as_long(&outlook, h));
 }
 
-/* Charges the state, if it fits or if a clock that was wrong has to be put right; *ret_writes says whether it did either.
- * *ended is set if slots of dead processes were ended for it.
- * The words of the state are copied one by one: read as a whole, just written in halves, they would make the CPU wait. */
-static bool charge_state(struct cells *cells, struct cells_ask *a, struct held *h, bool *rebases, bool *ended,
-                         bool *ret_writes)
+/* A charge under way. */
+struct charging {
+    int64_t now_us; /* the caller's, or the cell's own time */
+    bool rebases;   /* see rebase_take */
+    bool ended;     /* holds were ended or shortened that others would look at again */
+    bool writes;    /* the state was charged, or a clock that was wrong was put right */
+    struct limit_outlook outlook;
+};
+
+/* What limit_quick_by leaves. */
+static __attribute__((noinline)) bool charge_slowly(struct cells *cells, const struct cells_ask *ask, struct held *h,
+                                                    struct charging *ch)
 {
-    struct limit_take quick = limit_take(a->limit, a->window, h->state, a->now_us, a->cost);
-    *ret_writes = true;
-    if (__builtin_expect(quick.fits && !quick.rebased, 1)) {
-        h->state.time = quick.next.time;
-        h->state.data = quick.next.data;
-        return true;
-    }
-    struct limit_take take = take_of(a, h->state);
-    if (!take.fits && end_dead(h, a->limit, a->now_us, true)) {
-        *ended = true;
-        take = take_of(a, h->state);
+    struct cells_ask a = *ask;
+    struct limit_take take = take_of(&a, h->state);
+    if (!take.fits && end_dead(h, a.limit, a.now_us, true)) {
+        ch->ended = true;
+        take = take_of(&a, h->state);
     }
     if (take.rebased)
-        take = rebase_take(cells, a, h->state, true, rebases);
+        take = rebase_take(cells, &a, h->state, true, &ch->rebases);
     if (take.rebased)
-        move_holds(h, a->limit, take.next, a->now_us);
-    *ret_writes = take.fits || take.rebased;
-    if (*ret_writes)
+        move_holds(h, a.limit, take.next, a.now_us);
+    ch->writes = take.fits || take.rebased;
+    if (ch->writes)
         h->state = take.next;
+    ch->now_us = a.now_us;
+    ch->outlook = limit_outlook(a.limit, h->state, a.now_us);
     return take.fits;
 }
 
-/* One try. `ret_lost`: another one was quicker. */
-static enum outcome try_charge(struct cells *cells, struct cell *c, const struct cells_ask *ask, struct cells_terms *terms,
-                               word16 s, bool *rebases, struct cells_taken *ret, bool *ret_lost)
+/* Charges the state, if it fits or if a clock that was wrong has to be put right. */
+static inline bool charge_state(struct cells *cells, const struct cells_ask *a, struct held *h, struct charging *ch)
+{
+    struct limit_quick quick;
+    ch->now_us = a->now_us;
+    ch->writes = limit_quick_by(a->limit->algorithm, a->limit, h->state, a->now_us, a->cost, &quick);
+    if (__builtin_expect(!ch->writes, 0))
+        return charge_slowly(cells, a, h, ch);
+    h->state.time = quick.next.time;
+    h->state.data = quick.next.data;
+    ch->outlook.decays_us = quick.decays_us;
+    ch->outlook.spare_us = a->limit->spare_us;
+    ch->outlook.share = (uint8_t)quick.share;
+    return true;
+}
+
+/* One try, from a state that was read. LOST: another one was quicker, or the cell is not the key's any more. */
+static enum outcome try_charge(struct cells *cells, struct cell *c, const struct cells_ask *a, struct cells_terms *terms,
+                               word16 s, struct charging *ch, struct cells_taken *ret)
 {
     struct held h;
-    struct cells_ask a = *ask;
-    *ret_lost = !read_held(cells, c, a.key, s, &h);
-    if (*ret_lost)
+    if (!read_held(cells, c, a->key, s, &h))
         return LOST;
-    bool ended = end_holds(&h, a.limit, a.now_us), writes, fits = charge_state(cells, &a, &h, rebases, &ended, &writes);
-    if (!writes) {
-        refuse(cells, c, &a, s, &h, ended);
+    ch->ended = end_holds(&h, a->limit, a->now_us);
+    bool fits = charge_state(cells, a, &h, ch);
+    if (!ch->writes) {
+        refuse(cells, c, a, ch->now_us, s, &h, ch->ended);
         ret->state = h.state;
         return REFUSED;
     }
     if (fits && terms)
-        add_hold(cells, &h, &a, terms);
-    struct limit_outlook outlook = limit_outlook(a.limit, h.state, a.now_us);
-    enum put put = put_held(cells, c, a.key, s, &h, &outlook, a.now_us);
+        add_hold(cells, &h, a, ch->now_us, terms);
+    enum put put = put_held(cells, c, a->key, s, &h, &ch->outlook, ch->now_us);
     if (terms)
         terms->kept = put == PUT_NO_ROOM;
-    if (put == PUT_NO_ROOM && terms && a.limit->algorithm == LIMIT_CONCURRENT) {
+    if (put == PUT_NO_ROOM && terms && a->limit->algorithm == LIMIT_CONCURRENT) {
         ret->state = h.state;
         return REFUSED;
     }
     if (put == PUT_NO_ROOM)
-        put = put_without(cells, c, a.key, s, &h, &outlook, a.now_us);
-    *ret_lost = put == PUT_LOST;
-    *ret = (struct cells_taken){ h.state, c, head_of(a.key, state_gen(s)), a.now_us, a.cost, a.key };
+        put = put_without(cells, c, a->key, s, &h, &ch->outlook, ch->now_us);
+    if (put == PUT_LOST)
+        return LOST;
+    ret->state = state_of(&h);
+    ret->cell = c;
+    ret->head = head_of(a->key, state_gen(s));
+    ret->at_us = ch->now_us;
+    ret->cost = a->cost;
+    ret->key = a->key;
     return fits ? TAKEN : REFUSED;
-}
-
-/* From a state that was read. */
-static enum outcome charge_from(struct cells *cells, struct cell *c, word16 s, const struct cells_ask *ask,
-                                struct cells_terms *terms, struct cells_taken *ret)
-{
-    bool rebases = false, lost;
-    do {
-        enum outcome outcome = try_charge(cells, c, ask, terms, s, &rebases, ret, &lost);
-        if (!lost)
-            return outcome;
-    } while (read_any(c, ask->key, &s));
-    return LOST;
 }
 
 enum outcome held_charge(struct cells *cells, struct cell *c, const struct cells_ask *ask, struct cells_taken *ret)
 {
+    struct charging charging;
+    charging.rebases = false;
+    enum outcome outcome = LOST;
     word16 s;
-    return read_any(c, ask->key, &s) ? charge_from(cells, c, s, ask, NULL, ret) : LOST;
+    while (outcome == LOST && read_any(c, ask->key, &s))
+        outcome = try_charge(cells, c, ask, NULL, s, &charging, ret);
+    return outcome;
 }
 
 static struct cells_change judge_make(struct limit_state state, void *data)
@@ -239,25 +269,31 @@ static struct cells_change judge_make(struct limit_state state, void *data)
                                   .outlook = { .decays_us = a->now_us + US_PER_S, .share = 1 } };
 }
 
-bool cells_hold(struct cells *cells, const struct cells_ask *ask, struct cells_terms *terms, struct cells_taken *ret)
+bool cells_hold(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look, struct cells_terms *terms,
+                struct cells_taken *ret)
 {
     CHECK(ask->cost > 0 && clock_valid(ask->now_us) && terms->id != 0 && terms->ttl_ms > 0);
+    struct charging charging;
+    charging.rebases = false;
     struct limit_state unused = { 0 };
-    terms->kept = false;
-    for (;;) {
+    enum outcome outcome = LOST;
+    terms->kept = terms->joinable = false;
+    terms->origin = 0;
+    if (look && look->cell)
+        outcome = try_charge(cells, look->cell, ask, terms, look->seen, &charging, ret);
+    while (outcome == LOST) {
         word16 s;
         struct cell *c = cell_find(cells, ask->key, &s);
-        enum outcome outcome = c ? charge_from(cells, c, s, ask, terms, ret) : LOST;
-        if (outcome != LOST)
-            return outcome == TAKEN;
-        if (c)
-            continue;
-        if (!take_of(ask, unused).fits) {
+        if (c) {
+            outcome = try_charge(cells, c, ask, terms, s, &charging, ret);
+        } else if (!take_of(ask, unused).fits) {
             ret->state = unused;
             return false;
+        } else {
+            cells_update(cells, ask->key, ask->now_us, judge_make, (void *)ask);
         }
-        cells_update(cells, ask->key, ask->now_us, judge_make, (void *)ask);
     }
+    return outcome == TAKEN;
 }
 
 /* ---- looking ---- */
@@ -323,7 +359,7 @@ static uint32_t find_joined(const struct held *h, const struct cells_charged *ch
     for (; i < h->count; i++) {
         const struct hold *hold = &h->holds[i];
         bool same = hold->origin == owner || !is_owner(hold->origin | owner);
-        if (hold->id == 0 && same && hold->until_us >= charged->until_us && hold->amount >= charged->amount)
+        if (hold_id(hold) == 0 && same && hold->until_us >= charged->until_us && hold->amount >= charged->amount)
             break;
     }
     return i;
@@ -339,17 +375,11 @@ static uint32_t find_part(const struct held *h, const struct cells_charged *char
     return i;
 }
 
-/* Takes a hold out, or its part of some that were joined. One that was over when the holds were last looked at is in none
- * of these, whatever the caller's clock says. Returns whether it was there; *ret is the hold then. */
-static bool take_out(struct held *h, const struct cells_charged *charged, struct hold *ret)
+/* Takes a part out of some that were joined. One that was over when the holds were last looked at is in none of these,
+ * whatever the caller's clock says. */
+static __attribute__((noinline)) bool take_part(struct held *h, const struct cells_charged *charged, struct hold *ret)
 {
     bool may_be_joined = charged->until_us > h->ended_us && !charged->alone;
-    for (uint32_t i = 0; charged->id != 0 && i < h->count; i++)
-        if (h->holds[i].id == charged->id) {
-            *ret = h->holds[i];
-            remove_hold(h, i);
-            return true;
-        }
     uint32_t i = charged->id != 0 && may_be_joined ? find_part(h, charged) : h->count;
     if (i == h->count)
         return false;
@@ -358,6 +388,18 @@ static bool take_out(struct held *h, const struct cells_charged *charged, struct
     if (h->holds[i].amount == 0)
         remove_hold(h, i);
     return true;
+}
+
+/* Takes a hold out, or its part of some that were joined. Returns whether it was there; *ret is the hold then. */
+static inline bool take_out(struct held *h, const struct cells_charged *charged, struct hold *ret)
+{
+    for (uint32_t i = 0; charged->id != 0 && i < h->count; i++)
+        if (hold_id(&h->holds[i]) == charged->id) {
+            *ret = hold_at(h, i);
+            remove_hold(h, i);
+            return true;
+        }
+    return take_part(h, charged, ret);
 }
 
 /* The cell that a charge is in. NULL: it was dropped or reset since. */
@@ -410,15 +452,15 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
         bool found = take_out(&h, charged, &hold);
         if (!found && charged->alone)
             return false;
-        uint64_t from = (found && !hold.over) || charged->id == 0 ? charged->amount : hold.amount;
+        uint64_t from = (found && !hold_is_over(&hold)) || charged->id == 0 ? charged->amount : hold.amount;
         uint64_t amount = charged->stays && to < from ? from : to;
         bool amended = from != amount && limit_amend(limit, window, hold.origin, from, amount, now_us, &h.state);
         if (!found && !amended)
             return false;
-        struct limit_outlook outlook = limit_outlook(limit, h.state, now_us);
+        struct limit_outlook outlook = limit_outlook(limit, state_of(&h), now_us);
         enum put put = put_anyhow(cells, c, charged->key, s, &h, limit, &outlook, now_us);
         if (put != PUT_LOST)
-            return put == PUT && (amended || !hold.over);
+            return put == PUT && (amended || !hold_is_over(&hold));
     }
 }
 
@@ -436,15 +478,14 @@ bool cells_renew(struct cells *cells, const struct limit *limit, const struct ce
             continue;
         end_holds(&h, limit, now_us);
         struct hold hold;
-        if (!take_out(&h, charged, &hold) || hold.over)
+        if (!take_out(&h, charged, &hold) || hold_is_over(&hold))
             return false;
         hold.until_us = now_us + ttl_ms * US_PER_MS;
         hold.amount = charged->amount;
-        hold.id = charged->id;
-        hold.ttl_ms = ttl_ms;
+        hold.terms = hold_terms(charged->id, ttl_ms) | (hold.terms & HOLD_JOINABLE);
         if (limit->algorithm == LIMIT_CONCURRENT)
             hold.origin = charged->origin == own_origin(cells, limit, h.state, now_us) ? charged->origin : 0;
-        insert_hold(&h, &hold);
+        *insert_hold(&h, hold.until_us) = hold;
         struct limit_outlook outlook = limit_outlook(limit, h.state, now_us);
         enum put put = put_held(cells, c, charged->key, s, &h, &outlook, now_us);
         if (put != PUT_LOST)

@@ -5,9 +5,22 @@
 #include "cells/blocks.h"
 #include "cells/cell.h"
 
+/* The block that `s` names has not the content that the name says. */
+bool read_damaged(struct cell *c, word16 s, struct held *ret);
+
 /* Reads the state and the holds of a cell. Returns false if the cell has changed since `s` was read. A damaged block reads
  * as an unused cell, like a damaged cell. */
-bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *ret);
+static inline bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *ret)
+{
+    if (state_tag(s) == CELL_HELD)
+        return block_read(cells, key, state_payload(s), ret) || read_damaged(c, s, ret);
+    ret->state.time = state_payload(s).time;
+    ret->state.data = state_payload(s).data;
+    ret->tag = 0;
+    ret->ended_us = 0;
+    ret->count = 0;
+    return true;
+}
 
 /* Returns the outlook of a state whose holds may last longer. */
 static inline struct limit_outlook last_as_long(const struct limit_outlook *outlook, const struct held *h)
@@ -20,15 +33,38 @@ static inline struct limit_outlook last_as_long(const struct limit_outlook *outl
 
 enum put { PUT, PUT_LOST, PUT_NO_ROOM };
 /* Replaces `s`, which was read from the cell, by the state and holds of `h`. */
-enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
-                  const struct limit_outlook *outlook, int64_t now_us);
+static inline enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
+                                const struct limit_outlook *outlook, int64_t now_us)
+{
+    struct limit_state next;
+    bool put;
+    if (h->count > 0) {
+        if (!block_write(cells, key, now_us, h, &next))
+            return PUT_NO_ROOM;
+        put = replace_as(CELL_HELD, c, s, next, last_as_long(outlook, h));
+        if (!put)
+            block_free(cells, next, block_owner(cells, next));
+    } else {
+        put = replace(c, s, state_of(h), *outlook);
+    }
+    if (put && state_tag(s) == CELL_HELD)
+        block_free(cells, state_payload(s), (word16){ key, h->claimed });
+    return put ? PUT : PUT_LOST;
+}
+
 /* Does the same without the holds, for when no block is free. The holds become charges, which refuses too much rather than
  * too little. */
 enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
                      const struct limit_outlook *outlook, int64_t now_us);
+
 /* Calls put_held() or, if no block is free, put_without(). PUT_NO_ROOM: these are slots, which nothing would end without
  * their holds; nothing has changed. */
-enum put put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h, const struct limit *limit,
-                    const struct limit_outlook *outlook, int64_t now_us);
+static inline enum put put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
+                                  const struct limit *limit, const struct limit_outlook *outlook, int64_t now_us)
+{
+    enum put put = put_held(cells, c, key, s, h, outlook, now_us);
+    bool slots = limit && limit->algorithm == LIMIT_CONCURRENT;
+    return put == PUT_NO_ROOM && !slots ? put_without(cells, c, key, s, h, outlook, now_us) : put;
+}
 
 #endif

@@ -20,6 +20,7 @@ enum {
     MARK_BITS = GEN_BITS + TAG_BITS,
     BOOK_LOW_BITS = GEN_BITS + 8,
     BLOCK_PART_WORDS = 12,
+    SMALL_BUCKETS = 1024, /* a table of up to half a megabyte is in the cache anyway */
 };
 
 #define GEN_MASK ((UINT64_C(1) << GEN_BITS) - 1)

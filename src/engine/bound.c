@@ -386,16 +386,6 @@ static bool index_limits(struct bound *bound)
     return bound->by_id != NULL;
 }
 
-const struct bound_limit *bound_next_limit(const struct bound *bound, uint64_t id, size_t *slot)
-{
-    for (uint32_t number; (number = bound->by_id[((size_t)id + *slot) & bound->by_id_mask]) != 0;) {
-        ++*slot;
-        if (bound->limits[number - 1].id == id)
-            return &bound->limits[number - 1];
-    }
-    return NULL;
-}
-
 /* ---- all of it ---- */
 
 static bool bind_all(struct bound *bound, struct bound_sharing sharing)
@@ -430,6 +420,7 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", count);
     }
     *bound = (struct bound){ .ruleset = ruleset, .cells = cells, .wants_user = ruleset_wants_user(ruleset) };
+    seal_key_init(&bound->seal_key, cells_hash_key(cells), WEIR_RECEIPT_LIMITS);
     if (!bind_all(bound, sharing)) {
         bound_free(bound);
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", count);

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "cells/cells.h"
+#include "engine/seal.h"
 #include "match/match.h"
 
 /* The current window of a calendar limit, cached until it has passed. */
@@ -88,6 +89,7 @@ struct override_table {
 struct bound {
     struct ruleset *ruleset;
     struct cells *cells;
+    struct seal_key seal_key; /* of the table's secret */
     struct bound_rule *rules; /* as in the ruleset */
     struct bound_limit *limits;
     size_t limit_count; /* room in `limits`; those that nothing uses are zero */
@@ -116,7 +118,15 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
 void bound_free(struct bound *bound);
 /* Returns the next limit with this id, or NULL after the last one: those of plans and overrides have the same. *slot is 0
  * at first. */
-const struct bound_limit *bound_next_limit(const struct bound *bound, uint64_t id, size_t *slot);
+static inline const struct bound_limit *bound_next_limit(const struct bound *bound, uint64_t id, size_t *slot)
+{
+    for (uint32_t number; (number = bound->by_id[((size_t)id + *slot) & bound->by_id_mask]) != 0;) {
+        ++*slot;
+        if (bound->limits[number - 1].id == id)
+            return &bound->limits[number - 1];
+    }
+    return NULL;
+}
 /* The bound rule of this id, or NULL. */
 const struct bound_rule *bound_find(const struct bound *bound, sv id);
 

@@ -200,7 +200,7 @@ static enum counter_outcome look_at_standin(struct decision *d, struct counter *
 static enum counter_outcome take_standin_cell(struct decision *d, struct counter *c)
 {
     if (c->limit->limit.algorithm == LIMIT_CONCURRENT)
-        return hold_take(d, c);
+        return hold_take(d, c, NULL);
     return cell_taken(c, cells_take(d->bound->cells, &c->ask, &c->taken));
 }
 

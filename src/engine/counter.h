@@ -47,7 +47,7 @@ static inline enum counter_outcome cell_taken(struct counter *c, bool fits)
 static inline enum counter_outcome cell_take(const struct decision *d, struct counter *c)
 {
     if (__builtin_expect(d->holds, 0) && hold_wants(d, c))
-        return hold_take(d, c);
+        return hold_take(d, c, NULL);
     return cell_taken(c, cells_take(d->bound->cells, &c->ask, &c->taken));
 }
 
@@ -66,9 +66,11 @@ static inline enum counter_outcome counter_take(struct decision *d, struct count
 /* The same after counter_look: quicker if the cell has not changed since. */
 static inline enum counter_outcome counter_take_looked(struct decision *d, struct counter *c)
 {
-    if (__builtin_expect(c->kind == COUNTER_CELL && !d->holds, 1))
-        return cell_taken(c, cells_take_looked(d->bound->cells, &c->ask, &c->look, &c->taken));
-    return counter_take(d, c);
+    if (__builtin_expect(c->kind != COUNTER_CELL, 0))
+        return counter_ops[c->kind].take(d, c);
+    if (__builtin_expect(d->holds, 0) && hold_wants(d, c))
+        return hold_take(d, c, &c->look);
+    return cell_taken(c, cells_take_looked(d->bound->cells, &c->ask, &c->look, &c->taken));
 }
 
 /* Does nothing to a counter that is not held. */

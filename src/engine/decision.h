@@ -61,6 +61,7 @@ struct counter {
     struct cells_look look;
     struct cells_taken taken;
     const struct limit_state *state; /* after look or take: what is reported, at ask.now_us */
+    uint64_t origin;                 /* of a hold: cells_origin */
     enum counter_kind kind : 8;
     enum counter_outcome outcome : 8; /* of the last look or take */
     bool held;                        /* charged by this decision, and not given back */

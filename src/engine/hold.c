@@ -59,13 +59,6 @@ void hold_plan(struct decision *d)
         d->hold_id = next_id();
 }
 
-uint32_t hold_ttl_ms(const struct decision *d, const struct counter *c)
-{
-    if (d->request->ttl_ms > 0)
-        return d->request->ttl_ms;
-    return (uint32_t)(c->ask.limit->per_us / US_PER_MS);
-}
-
 struct store_hold hold_in_store(const struct decision *d, const struct counter *c, size_t nth)
 {
     bool holds = d->holds && c->ask.cost > 0 && (hold_wants(d, c) || d->request->ttl_ms > 0);
@@ -78,12 +71,16 @@ struct store_hold hold_in_store(const struct decision *d, const struct counter *
 
 /* ---- taking ---- */
 
-enum counter_outcome hold_take(const struct decision *d, struct counter *c)
+enum counter_outcome hold_take(const struct decision *d, struct counter *c, const struct cells_look *look)
 {
-    struct cells_terms terms = { .id = d->hold_id, .ttl_ms = hold_ttl_ms(d, c), .tag = c->limit->id };
-    bool fits = cells_hold(d->bound->cells, &c->ask, &terms, &c->taken);
+    struct cells_terms terms;
+    terms.id = d->hold_id;
+    terms.ttl_ms = hold_ttl_ms(d, c);
+    terms.tag = c->limit->id;
+    bool fits = cells_hold(d->bound->cells, &c->ask, look, &terms, &c->taken);
     c->on_hold = fits && !terms.kept;
     c->joinable = terms.joinable;
+    c->origin = terms.origin;
     if (!fits && terms.kept)
         c->taken.state = (struct limit_state){ .data = c->ask.limit->max }; /* the table is full: as if all were taken */
     return cell_taken(c, fits);
@@ -93,7 +90,7 @@ void hold_give_back(const struct decision *d, const struct counter *c, int64_t n
 {
     struct cells_charged charged = {
         .key = c->ask.key,
-        .origin = cells_origin(d->bound->cells, c->ask.limit, &c->taken),
+        .origin = c->origin,
         .amount = c->ask.cost,
         .until_us = c->taken.at_us + hold_ttl_ms(d, c) * US_PER_MS,
         .id = d->hold_id,

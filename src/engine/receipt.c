@@ -17,32 +17,11 @@ enum { SLICE_OFF_MS = 10000 };
 
 /* ---- one charge ---- */
 
-/* kind 1 · on hold 1 · algorithm 3 · generation 10, or keep 1 · nth 9 · off 17 */
-enum { HOW_HOLD = 1, HOW_ALGORITHM = 2, HOW_GEN = 5, HOW_KEEP = 14, HOW_OFF = 15, GEN_BITS = 10, NTH_BITS = 9 };
-
-static uint32_t how_word(const struct receipt_how *how)
+static inline uint32_t how_word(struct receipt_how how)
 {
-    uint32_t store = how->nth << HOW_GEN | (uint32_t)how->keep << HOW_KEEP;
-    return (how->kind == RECEIPT_STORE ? store : how->gen << HOW_GEN) | how->kind | (uint32_t)how->on_hold << HOW_HOLD |
-           (uint32_t)how->algorithm << HOW_ALGORITHM | how->off_ms << HOW_OFF;
-}
-
-struct receipt_how receipt_how(const struct weir_charged *charged)
-{
-    uint32_t how = charged->how;
-    bool store = how & 1;
-    return (struct receipt_how){ .kind = store ? RECEIPT_STORE : RECEIPT_CELL,
-                                 .on_hold = how >> HOW_HOLD & 1,
-                                 .algorithm = (enum limit_algorithm)(how >> HOW_ALGORITHM & 7),
-                                 .gen = store ? 0 : how >> HOW_GEN & ((1u << GEN_BITS) - 1),
-                                 .nth = store ? how >> HOW_GEN & ((1u << NTH_BITS) - 1) : 0,
-                                 .keep = store && (how >> HOW_KEEP & 1),
-                                 .off_ms = how >> HOW_OFF };
-}
-
-uint64_t receipt_rate(const struct limit *limit)
-{
-    return limit->algorithm == LIMIT_TOKEN_BUCKET ? key_mix((uint64_t)limit->per_us, limit->max) : 0;
+    uint32_t store = how.nth << HOW_GEN | (uint32_t)how.keep << HOW_KEEP;
+    return (how.kind == RECEIPT_STORE ? store : how.gen << HOW_GEN) | how.kind | (uint32_t)how.on_hold << HOW_HOLD |
+           (uint32_t)how.algorithm << HOW_ALGORITHM | how.off_ms << HOW_OFF;
 }
 
 uint32_t receipt_unit(sv unit)
@@ -87,51 +66,16 @@ uint64_t receipt_ring(const struct weir_receipt *r, const struct cells *cells)
     return ring;
 }
 
-static bool has_rates(const struct weir_receipt *r)
+/* With the identity: a copy of the table has the same secret. */
+static uint64_t own_seal(const struct weir_receipt *r, const struct bound *bound)
 {
-    uint64_t any = 0;
-    for (uint32_t i = 0; i < r->count; i++)
-        any |= r->charged[i].rate;
-    return any != 0;
+    return seal_of(r, &bound->seal_key, cells_hash_key(bound->cells), SEAL_MARK ^ cells_identity(bound->cells),
+                   r->store_seal);
 }
 
-/* The seal leaves out fields that the receipt does not use: the number, the rates of buckets, and the fields that only
- * limits in the store have. The first word says which: otherwise a forger could move words from one field to the next under
- * the same seal. Each mark makes another key, of which nothing else is made. */
-static uint64_t seal_of(const struct weir_receipt *r, const struct hash_key *key, uint64_t mark)
+bool receipt_is_sealed(const struct weir_receipt *r, const struct bound *bound)
 {
-    struct hash h;
-    struct hash_key own = { key->k0 ^ mark, key->k1 };
-    uint64_t numbered = r->number != 0, rated = has_rates(r);
-    bool of_store = r->keys_len > 0 || r->store_us != 0 || r->store_seal != 0;
-    hash_init(&h, &own);
-    hash_word(&h, r->count | (uint64_t)of_store << 13 | rated << 14 | numbered << 15 | (uint64_t)r->keys_len << 16 |
-                      (uint64_t)r->hold << 32);
-    if (numbered)
-        hash_word(&h, r->number);
-    hash_word(&h, (uint64_t)r->at_us);
-    hash_word(&h, (uint64_t)r->until_us);
-    for (uint32_t i = 0; i < r->count; i++) {
-        const struct weir_charged *c = &r->charged[i];
-        hash_word(&h, c->limit);
-        hash_word(&h, c->key);
-        hash_word(&h, c->origin);
-        hash_word(&h, c->cost);
-        hash_word(&h, c->unit | (uint64_t)c->how << 32);
-        if (rated)
-            hash_word(&h, c->rate);
-    }
-    if (of_store) {
-        hash_word(&h, (uint64_t)r->store_us);
-        hash_word(&h, mark == STORE_SEAL_MARK ? 0 : r->store_seal);
-        subject_add(&h, sv_of(r->keys, r->keys_len));
-    }
-    return hash_final(&h);
-}
-
-bool receipt_is_sealed(const struct weir_receipt *r, const struct cells *cells)
-{
-    return r->seal == seal_of(r, cells_hash_key(cells), SEAL_MARK ^ cells_identity(cells));
+    return r->seal == own_seal(r, bound);
 }
 
 static bool store_secret(const struct weir *weir, struct hash_key *ret)
@@ -143,9 +87,11 @@ static bool store_secret(const struct weir *weir, struct hash_key *ret)
 static uint64_t store_seal(const struct weir_receipt *r, const struct weir *weir)
 {
     struct hash_key secret;
+    struct seal_key key;
     if (!store_secret(weir, &secret))
         return 0;
-    uint64_t seal = seal_of(r, &secret, STORE_SEAL_MARK);
+    seal_key_init(&key, &secret, r->count);
+    uint64_t seal = seal_of(r, &key, &secret, STORE_SEAL_MARK, 0);
     return seal ? seal : 1;
 }
 
@@ -154,18 +100,21 @@ bool receipt_is_of_store(const struct weir_receipt *r, const struct weir *weir)
     return r->store_seal != 0 && r->store_seal == store_seal(r, weir);
 }
 
-static void end(const struct making *m, struct cells *cells, const struct weir *weir)
+static uint64_t draw_number(const struct making *m, struct cells *cells)
 {
-    struct weir_receipt *r = m->receipt;
+    const struct weir_receipt *r = m->receipt;
     int64_t last_us = r->until_us > r->at_us ? r->until_us : r->at_us;
     int64_t most_us = last_us + RECEIPT_LIFE_US + RECEIPT_AHEAD_US,
             until_us = m->until_us < most_us ? m->until_us : most_us;
-    r->number = 0;
-    if (m->numbered)
-        r->number = ring_draw_number(cells, receipt_ring(r, cells), r->at_us,
-                                     until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1);
+    return ring_draw_number(cells, receipt_ring(r, cells), r->at_us, until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1);
+}
+
+static void end(const struct making *m, const struct bound *bound, const struct weir *weir)
+{
+    struct weir_receipt *r = m->receipt;
+    r->number = m->numbered ? draw_number(m, bound->cells) : 0;
     r->store_seal = weir && m->in_store ? store_seal(r, weir) : 0;
-    r->seal = seal_of(r, cells_hash_key(cells), SEAL_MARK ^ cells_identity(cells));
+    r->seal = own_seal(r, bound);
 }
 
 /* Returns false if there is no room. */
@@ -190,7 +139,7 @@ bool receipt_name(const struct weir_receipt *r, const struct weir_charged *charg
     return true;
 }
 
-static struct weir_charged *add(struct making *m, const struct counter *c, uint64_t origin, const struct receipt_how *how)
+static inline struct weir_charged *add(struct making *m, const struct counter *c, uint64_t origin, uint32_t how)
 {
     struct weir_receipt *r = m->receipt;
     struct weir_charged *charged = &r->charged[r->count++];
@@ -199,8 +148,8 @@ static struct weir_charged *add(struct making *m, const struct counter *c, uint6
                                       .origin = origin,
                                       .rate = receipt_rate(&c->limit->limit),
                                       .cost = c->ask.cost,
-                                      .unit = receipt_unit(c->limit->unit),
-                                      .how = how_word(how) };
+                                      .unit = c->limit->unit.len > 0 ? receipt_unit(c->limit->unit) : 0,
+                                      .how = how };
     return charged;
 }
 
@@ -230,8 +179,7 @@ static void add_looked(struct making *m, const struct counter *c)
     int64_t back_us = m->receipt->until_us + limit_window_us(limit, &c->window);
     until_us = back_us > until_us ? back_us : until_us;
     m->until_us = until_us > m->until_us ? until_us : m->until_us;
-    m->numbered = true;
-    add(m, c, limit_origin(limit, state, c->ask.now_us), &how);
+    add(m, c, limit_origin(limit, state, c->ask.now_us), how_word(how));
 }
 
 static void add_cell(struct making *m, const struct decision *d, const struct counter *c)
@@ -240,14 +188,13 @@ static void add_cell(struct making *m, const struct decision *d, const struct co
     struct receipt_how how = {
         .kind = RECEIPT_CELL, .on_hold = c->on_hold, .algorithm = limit->algorithm, .gen = cells_generation(&c->taken)
     };
-    int64_t until_us = limit_outlook(limit, c->taken.state, c->taken.at_us).decays_us;
-    if (c->on_hold) {
-        int64_t hold_us = add_hold(m, d, c, c->taken.at_us);
-        until_us = hold_us > until_us ? hold_us : until_us;
+    int64_t until_us = c->on_hold ? add_hold(m, d, c, c->taken.at_us) : 0;
+    if (m->numbered) {
+        int64_t decays_us = limit_outlook(limit, c->taken.state, c->taken.at_us).decays_us;
+        until_us = decays_us > until_us ? decays_us : until_us;
+        m->until_us = until_us > m->until_us ? until_us : m->until_us;
     }
-    m->until_us = until_us > m->until_us ? until_us : m->until_us;
-    m->numbered = m->numbered || !c->on_hold || c->joinable;
-    add(m, c, cells_origin(d->bound->cells, limit, &c->taken), &how);
+    add(m, c, c->on_hold ? c->origin : cells_origin(d->bound->cells, limit, &c->taken), how_word(how));
 }
 
 /* Its limit is known by its numbers, since another host has other identities. */
@@ -261,7 +208,7 @@ static void add_store(struct making *m, const struct decision *d, const struct c
         how.keep = rc->cell->hold.keep;
         how.nth = rc->cell->hold.nth;
     }
-    if (how.nth >> NTH_BITS || !add_name(m->receipt, remote_key(d, c), c->limit->field, &name))
+    if (how.nth >> HOW_NTH_BITS || !add_name(m->receipt, remote_key(d, c), c->limit->field, &name))
         return;
     if (c->kind == COUNTER_SLICE) {
         how.off_ms = SLICE_OFF_MS;
@@ -269,12 +216,12 @@ static void add_store(struct making *m, const struct decision *d, const struct c
     } else {
         origin = limit_origin(limit, c->held ? *c->state : looked_state(c), d->remote->call.server_us);
     }
-    struct weir_charged *charged = add(m, c, origin, &how);
+    struct weir_charged *charged = add(m, c, origin, how_word(how));
     charged->key = name;
     charged->limit = limit->max;
     charged->rate = (uint64_t)limit->per_us;
     m->until_us = CLOCK_END_US;
-    m->in_store = m->numbered = true;
+    m->in_store = true;
     if (c->on_hold)
         add_hold(m, d, c, d->now_us);
 }
@@ -310,6 +257,15 @@ static enum rank rank_of(const struct decision *d, const struct counter *c)
     return looked && (c->kind == COUNTER_CELL || c->kind == COUNTER_STORE) ? RANK_LOOKED : RANKS;
 }
 
+/* Holds in cells that are not joined with others tell by themselves whether they were settled. Of stand-ins only slots are
+ * in a receipt. */
+static bool needs_number(const struct counter *c)
+{
+    if (c->kind == COUNTER_STORE || c->kind == COUNTER_SLICE)
+        return true;
+    return c->on_hold ? c->joinable : c->kind == COUNTER_CELL;
+}
+
 void receipt_make(const struct decision *d, struct weir_receipt *ret)
 {
     ret->count = ret->keys_len = ret->hold = 0;
@@ -317,11 +273,17 @@ void receipt_make(const struct decision *d, struct weir_receipt *ret)
     ret->until_us = d->request->ttl_ms > 0 ? d->now_us + d->request->ttl_ms * US_PER_MS : 0;
     ret->store_us = d->remote ? store_time(d) : 0;
     struct making m = { ret, d->now_us, false, false };
+    unsigned ranks = 0; /* a bit for each that there is */
+    for (size_t i = 0; i < d->count; i++) {
+        enum rank rank = rank_of(d, &d->counters[i]);
+        ranks |= 1u << rank;
+        m.numbered = m.numbered || (rank != RANKS && needs_number(&d->counters[i]));
+    }
     for (enum rank rank = RANK_SLOT; rank < RANKS; rank++)
-        for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++)
+        for (size_t i = 0; ranks >> rank & 1 && i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++)
             if (rank_of(d, &d->counters[i]) == rank)
                 add_counter(&m, d, &d->counters[i]);
-    end(&m, d->bound->cells, d->remote ? d->remote->weir : NULL);
+    end(&m, d->bound, d->remote ? d->remote->weir : NULL);
 }
 
 /* ---- as text ---- */

@@ -22,7 +22,21 @@ struct receipt_how {
     bool keep;       /* store: the same */
     uint32_t off_ms; /* store: the end of the window may be wrong by this much */
 };
-struct receipt_how receipt_how(const struct weir_charged *charged);
+/* kind 1 · on hold 1 · algorithm 3 · generation 10, or keep 1 · nth 9 · off 17 */
+enum { HOW_HOLD = 1, HOW_ALGORITHM = 2, HOW_GEN = 5, HOW_KEEP = 14, HOW_OFF = 15, HOW_GEN_BITS = 10, HOW_NTH_BITS = 9 };
+
+static inline struct receipt_how receipt_how(const struct weir_charged *charged)
+{
+    uint32_t how = charged->how;
+    bool store = how & 1;
+    return (struct receipt_how){ .kind = store ? RECEIPT_STORE : RECEIPT_CELL,
+                                 .on_hold = how >> HOW_HOLD & 1,
+                                 .algorithm = (enum limit_algorithm)(how >> HOW_ALGORITHM & 7),
+                                 .gen = store ? 0 : how >> HOW_GEN & ((1u << HOW_GEN_BITS) - 1),
+                                 .nth = store ? how >> HOW_GEN & ((1u << HOW_NTH_BITS) - 1) : 0,
+                                 .keep = store && (how >> HOW_KEEP & 1),
+                                 .off_ms = how >> HOW_OFF };
+}
 
 /* The names of a charge in the store. */
 struct receipt_name {
@@ -35,13 +49,16 @@ bool receipt_name(const struct weir_receipt *receipt, const struct weir_charged 
  * later. */
 void receipt_make(const struct decision *d, struct weir_receipt *ret);
 /* Returns false if it was made up, or made by another table. */
-bool receipt_is_sealed(const struct weir_receipt *receipt, const struct cells *cells);
+bool receipt_is_sealed(const struct weir_receipt *receipt, const struct bound *bound);
 /* Returns whether the store of the handle is the one in which it was charged: any of its hosts may have made it. */
 bool receipt_is_of_store(const struct weir_receipt *receipt, const struct weir *weir);
 /* Returns the ring that its number is of: see receipt_ring.h. */
 uint64_t receipt_ring(const struct weir_receipt *receipt, const struct cells *cells);
 /* Returns what tells the rate of a bucket from another; 0 for windows. */
-uint64_t receipt_rate(const struct limit *limit);
+static inline uint64_t receipt_rate(const struct limit *limit)
+{
+    return limit->algorithm == LIMIT_TOKEN_BUCKET ? key_mix((uint64_t)limit->per_us, limit->max) : 0;
+}
 /* Returns what a receipt has in place of a unit's name. */
 uint32_t receipt_unit(sv unit);
 

@@ -106,12 +106,13 @@ static uint32_t renewed_ms(const struct settling *s, const struct weir_charged *
 }
 
 /* alone: the hold itself has to tell that it was not settled. */
-static bool settle_cell(const struct settling *s, uint32_t i, bool alone)
+static bool settle_cell(const struct settling *s, const struct weir_charged *charged, const struct bound_limit *limit,
+                        bool alone)
 {
-    const struct weir_charged *charged = &s->receipt->charged[i];
-    const struct bound_limit *limit = s->limits[i];
+    if (!limit)
+        return false;
     struct cells_charged in = in_cell(s, charged);
-    if (!limit || (alone && in.id == 0))
+    if (alone && in.id == 0)
         return false;
     in.alone = alone;
     in.stays = !has_rate(limit, charged);
@@ -141,11 +142,12 @@ static bool find_limits(struct settling *s)
 {
     bool usable = false;
     s->store = false;
-    for (uint32_t i = 0; i < s->receipt->count; i++) {
-        bool in_store = receipt_how(&s->receipt->charged[i]).kind == RECEIPT_STORE;
-        s->limits[i] = in_store || !s->is_own ? NULL : usable_cell(s, &s->receipt->charged[i]);
+    const struct weir_charged *charged = s->receipt->charged, *end = charged + s->receipt->count;
+    for (const struct bound_limit **limit = s->limits; charged < end; charged++, limit++) {
+        bool in_store = receipt_how(charged).kind == RECEIPT_STORE;
+        *limit = in_store || !s->is_own ? NULL : usable_cell(s, charged);
         s->store = s->store || (in_store && s->of_store);
-        usable = usable || s->limits[i];
+        usable = usable || *limit;
     }
     return usable || (s->store && weir_store_up(s->weir));
 }
@@ -172,9 +174,10 @@ static int settle_all(struct settling *s)
     if (!find_limits(s))
         return 0;
     enum ring_number number = use_number(s);
-    for (uint32_t i = 0; i < s->receipt->count; i++)
-        if (number != RING_USED || is_slot(&s->receipt->charged[i]))
-            settled += settle_cell(s, i, number != RING_OPEN);
+    const struct weir_charged *charged = s->receipt->charged, *end = charged + s->receipt->count;
+    for (const struct bound_limit **limit = s->limits; charged < end; charged++, limit++)
+        if (number != RING_USED || is_slot(charged))
+            settled += settle_cell(s, charged, *limit, number != RING_OPEN);
     int told = s->store ? settle_store(s) : 0;
     return number == RING_OPEN ? settled + told : settled;
 }
@@ -207,7 +210,7 @@ static int check_receipt(struct settling *s)
     if (!clock_valid(s->now_us) || r->count > WEIR_RECEIPT_LIMITS || r->keys_len > sizeof r->keys)
         return WEIR_E_INVALID;
     prefetch_cells(s);
-    s->is_own = receipt_is_sealed(r, s->weir->cells);
+    s->is_own = receipt_is_sealed(r, s->bound);
     /* A receipt that was made before the store's secret was known is good on its own host. */
     s->of_store = receipt_is_of_store(r, s->weir) || (s->is_own && r->store_seal == 0);
     return (s->is_own || s->of_store) && is_fresh(s);
@@ -231,13 +234,13 @@ int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t 
     s.renews = false;
     s.renew_ms = 0;
     s.now_us = now_us;
-    int r = amounts_valid(&s.amounts) ? check_receipt(&s) : WEIR_E_INVALID;
-    if (r <= 0)
-        return r;
+    if (!amounts_valid(&s.amounts))
+        return WEIR_E_INVALID;
     s.bound = hazard_acquire((void *const *)&weir->current);
     if (!s.bound)
         return WEIR_E_NO_MEMORY;
-    r = settle_all(&s);
+    int r = check_receipt(&s);
+    r = r > 0 ? settle_all(&s) : r;
     hazard_release();
     return r;
 }
@@ -303,13 +306,13 @@ static int renew_all(struct settling *s)
 int weir_renew(struct weir *weir, const struct weir_receipt *receipt, uint32_t ttl_ms, int64_t now_us)
 {
     struct settling s = { .weir = weir, .receipt = receipt, .renews = true, .renew_ms = ttl_ms, .now_us = now_us };
-    int r = ttl_valid(ttl_ms) || ttl_ms == 0 ? check_receipt(&s) : WEIR_E_INVALID;
-    if (r <= 0)
-        return r;
+    if (!ttl_valid(ttl_ms) && ttl_ms != 0)
+        return WEIR_E_INVALID;
     s.bound = hazard_acquire((void *const *)&weir->current);
     if (!s.bound)
         return WEIR_E_NO_MEMORY;
-    r = renew_all(&s);
+    int r = check_receipt(&s);
+    r = r > 0 ? renew_all(&s) : r;
     hazard_release();
     return r;
 }

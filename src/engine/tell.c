@@ -9,13 +9,12 @@
 /* The deadline of a decision would be too short: nobody waits for this, and what is not sent is lost. */
 #define TELL_WITHIN_US (10 * US_PER_S)
 
-uint64_t amount_of(const struct amounts *a, const struct weir_charged *charged)
+uint64_t amount_by_unit(const struct amounts *a, const struct weir_charged *charged)
 {
     for (size_t i = 0; i < a->cost_count; i++)
         if (receipt_unit(a->costs[i].unit) == charged->unit)
             return a->costs[i].amount;
-    bool applies = charged->unit == 0 || (a->cost == 0 && a->cost_count == 0);
-    return applies && a->cost != WEIR_AS_HELD ? a->cost : charged->cost;
+    return charged->unit == 0 && a->cost != WEIR_AS_HELD ? a->cost : charged->cost;
 }
 
 /* A call that belongs to nobody: it is sent, and freed when it was. */

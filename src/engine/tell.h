@@ -10,8 +10,16 @@ struct amounts {
     const struct weir_cost *costs;
     size_t cost_count;
 };
+/* The same where there are amounts by unit. */
+uint64_t amount_by_unit(const struct amounts *amounts, const struct weir_charged *charged);
 /* Returns what a charge becomes. */
-uint64_t amount_of(const struct amounts *amounts, const struct weir_charged *charged);
+static inline uint64_t amount_of(const struct amounts *a, const struct weir_charged *charged)
+{
+    if (a->cost_count > 0)
+        return amount_by_unit(a, charged);
+    bool applies = charged->unit == 0 || a->cost == 0;
+    return applies && a->cost != WEIR_AS_HELD ? a->cost : charged->cost;
+}
 
 enum tell_what {
     TELL_SETTLED,

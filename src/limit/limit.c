@@ -381,20 +381,10 @@ static uint64_t count_origin(const struct limit *l, const struct limit_count *c)
     return (uint64_t)c->end_us | length << (CLOCK_BITS + 1);
 }
 
-uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64_t now_us)
+uint64_t limit_count_origin(const struct limit *limit, struct limit_state taken)
 {
-    struct limit_count count;
-    switch (limit->algorithm) {
-    case LIMIT_TOKEN_BUCKET:
-        return (uint64_t)now_us;
-    case LIMIT_SLIDING_WINDOW:
-        return taken.time;
-    case LIMIT_CONCURRENT:
-        return 0;
-    default:
-        count = limit_count_read(limit, NULL, taken);
-        return count_origin(limit, &count);
-    }
+    struct limit_count count = limit_count_read(limit, NULL, taken);
+    return count_origin(limit, &count);
 }
 
 struct limit_state limit_origin_state(const struct limit *limit, uint64_t origin)
@@ -503,18 +493,6 @@ bool limit_refund(const struct limit *limit, uint64_t origin, uint64_t cost, int
     return amend(limit, origin, cost, 0, now_us, state);
 }
 
-/* Returns when what was charged to a window counts no more. */
-static int64_t origin_ends(const struct limit *limit, uint64_t origin)
-{
-    return limit->algorithm == LIMIT_SLIDING_WINDOW ? (int64_t)origin + 2 * limit->per_us : limit_origin_end(origin);
-}
-
-bool limit_origin_over(const struct limit *limit, uint64_t origin, int64_t now_us)
-{
-    bool window = limit->algorithm != LIMIT_TOKEN_BUCKET && limit->algorithm != LIMIT_CONCURRENT;
-    return window && origin_ends(limit, origin) <= now_us;
-}
-
 uint64_t limit_repaid(const struct limit *limit, uint64_t origin, uint64_t amount, int64_t now_us)
 {
     struct limit twin;
@@ -532,7 +510,7 @@ bool limit_amend(const struct limit *limit, const struct window *window, uint64_
                  int64_t now_us, struct limit_state *state)
 {
     bool windows = limit->algorithm != LIMIT_TOKEN_BUCKET && limit->algorithm != LIMIT_CONCURRENT;
-    if (windows && origin_ends(limit, origin) <= now_us)
+    if (limit_origin_over(limit, origin, now_us))
         return false;
     if (amend(limit, origin, from, to, now_us, state))
         return true;

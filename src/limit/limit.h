@@ -169,14 +169,33 @@ uint64_t limit_overdraft_cost(const struct limit *limit);
 
 /* Returns the window that a charge at now_us belongs to, as one number. For a fixed or calendar window this is its end with
  * its length in the 8 bits above; for a sliding window, its start; for a bucket, which has no window, now_us. */
-uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64_t now_us);
+uint64_t limit_count_origin(const struct limit *limit, struct limit_state taken);
+static inline uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64_t now_us)
+{
+    switch (limit->algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        return (uint64_t)now_us;
+    case LIMIT_SLIDING_WINDOW:
+        return taken.time;
+    case LIMIT_CONCURRENT:
+        return 0;
+    default:
+        return limit_count_origin(limit, taken);
+    }
+}
 /* Returns the end of a fixed or calendar window. */
 static inline int64_t limit_origin_end(uint64_t origin)
 {
     return (int64_t)(origin & (2 * (uint64_t)CLOCK_END_US - 1));
 }
 /* Returns whether what was charged to it counts no more. A bucket's charge decays with the bucket: never. */
-bool limit_origin_over(const struct limit *limit, uint64_t origin, int64_t now_us);
+static inline bool limit_origin_over(const struct limit *limit, uint64_t origin, int64_t now_us)
+{
+    if (limit->algorithm == LIMIT_TOKEN_BUCKET || limit->algorithm == LIMIT_CONCURRENT)
+        return false;
+    bool slides = limit->algorithm == LIMIT_SLIDING_WINDOW;
+    return (slides ? (int64_t)origin + 2 * limit->per_us : limit_origin_end(origin)) <= now_us;
+}
 /* Returns an unused state of that window. */
 struct limit_state limit_origin_state(const struct limit *limit, uint64_t origin);
 /* Gives back `cost`, which was charged to `origin`, to the current *state. False: there is nothing to give back to (another

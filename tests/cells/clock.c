@@ -398,7 +398,7 @@ static bool hold(struct cells *table, const struct limit *limit, uint32_t id, ui
     struct cells_ask ask = { key_of(1), limit, NULL, now_us, 1 };
     struct cells_terms terms = { .id = id, .ttl_ms = ttl_ms };
     struct cells_taken taken;
-    return cells_hold(table, &ask, &terms, &taken) && !terms.kept;
+    return cells_hold(table, &ask, NULL, &terms, &taken) && !terms.kept;
 }
 
 static void expect_order(struct cells *table, const struct limit *limit, int64_t now_us)

@@ -41,7 +41,7 @@ static bool hold(struct cells *cells, const struct limit *limit, uint64_t number
     struct cells_ask ask = { key_of(number), limit, NULL, now_us, cost };
     struct cells_terms terms = { .id = id, .ttl_ms = TTL_MS, .tag = number };
     struct cells_taken taken;
-    if (!cells_hold(cells, &ask, &terms, &taken) || terms.kept)
+    if (!cells_hold(cells, &ask, NULL, &terms, &taken) || terms.kept)
         return false;
     *ret = (struct cells_charged){ .key = ask.key,
                                    .origin = cells_origin(cells, limit, &taken),

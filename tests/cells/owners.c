@@ -47,7 +47,7 @@ static bool take_slot(struct scene *s, int64_t now_us, struct cells_charged *ret
     struct cells_ask ask = { s->key, &s->limit, NULL, now_us, 1 };
     struct cells_terms terms = { .id = __atomic_add_fetch(&s->shared->next_id, 1, __ATOMIC_RELAXED), .ttl_ms = TTL_MS };
     struct cells_taken taken;
-    if (!cells_hold(s->cells, &ask, &terms, &taken))
+    if (!cells_hold(s->cells, &ask, NULL, &terms, &taken))
         return false;
     if (ret)
         *ret = (struct cells_charged){ .key = s->key,
