@@ -155,7 +155,7 @@ static int print_summary(struct simulation *s)
     buf_init(&out, OUTPUT_MAX);
     weir_status(s->replay.weir, &result.status);
     if (s->options.json) {
-        replay_json(&s->replay, result.top, &out);
+        replay_json(&s->replay, result.top, false, &out);
         buf_char(&out, '\n');
     } else
         simulation_text(&result, &term, &out);

@@ -31,7 +31,8 @@ int replay_decide(struct replay *replay, struct weir_request *request, int64_t n
 bool replay_count(struct replay *replay, const struct weir_request *request, int64_t now_us,
                   const struct weir_verdict *verdict);
 
-/* Writes the counts as a JSON object. top: how many subjects to list for each rule. out->failed: no memory. */
-void replay_json(const struct replay *replay, unsigned top, struct buf *out);
+/* Writes the counts as a JSON object. top: how many subjects to list for each rule. hashed: addresses are pseudonyms, and
+ * written so that nobody takes them for real ones ("hash:203.0.113.9"). out->failed: no memory. */
+void replay_json(const struct replay *replay, unsigned top, bool hashed, struct buf *out);
 
 #endif

@@ -1,12 +1,14 @@
 /* The summary of a replay, for programs. */
 #include "base/cleanup.h"
 #include "base/instant.h"
+#include "replay/pseudonym.h"
 #include "replay/replay.h"
 
 enum { STEPS = 100 }; /* of the series, at most */
 
 struct output {
     unsigned top;
+    bool hashed;
     const struct tally *tally;
     struct buf *out;
     struct columns columns;
@@ -42,7 +44,7 @@ static void add_subject(const struct output *p, uint32_t index)
         buf_add(p->out, weir_str(first ? "" : ","));
         buf_json(p->out, attribute);
         buf_char(p->out, ':');
-        buf_json(p->out, value);
+        buf_json_pseudonym(p->out, value, p->hashed && sv_eq(attribute, SV("ip")));
     }
     buf_char(p->out, '}');
     add_number(p->out, "refused", p->tally->subjects[index].refusals);
@@ -76,10 +78,10 @@ static void add_rule(const struct output *p, uint32_t index, size_t *next)
     buf_char(p->out, '}');
 }
 
-void replay_json(const struct replay *replay, unsigned top, struct buf *out)
+void replay_json(const struct replay *replay, unsigned top, bool hashed, struct buf *out)
 {
     const struct tally *t = &replay->tally;
-    struct output p = { .top = top, .tally = t, .out = out };
+    struct output p = { .top = top, .hashed = hashed, .tally = t, .out = out };
     struct weir_status status;
     CLEANUP_FREE uint32_t *subjects = p.subjects = tally_subjects_sorted(t);
     if (!subjects) {
