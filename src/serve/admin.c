@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "serve/embedded.h"
 #include "serve/log.h"
+#include "serve/simulation.h"
 #include "serve/status.h"
 
 /* ---- small answers ---- */
@@ -147,6 +148,8 @@ const struct admin_route admin_routes[] = {
     { "DELETE", "/v1/subjects", admin_reset },
     { "GET", "/v1/penalties", penalties },
     { "DELETE", "/v1/penalties", admin_lift },
+    { "GET", "/v1/sample", admin_sample },
+    { "POST", "/v1/simulate", admin_simulate },
 };
 const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;
 
@@ -296,6 +299,14 @@ static void no_route(struct http_call *call, const char *allow)
     else
         http_error(call, 404, "GET /v1/openapi.json lists what there is", "there is nothing at %.*s",
                    SV_SHOWN(call->path, 200));
+}
+
+/* A log is longer than other requests. */
+size_t admin_body_max(const struct http_call *call, void *data)
+{
+    const struct server *server = data;
+    bool log = sv_eq(call->path, SV("/v1/simulate")) && sv_eq(call->method, SV("POST"));
+    return log && server->config.request_bytes < SIMULATION_BODY_MAX ? SIMULATION_BODY_MAX : 0;
 }
 
 bool admin_screen(struct http_call *call, void *data)

@@ -44,6 +44,7 @@ extern const size_t admin_route_count;
 /* See struct http_service. */
 bool admin_screen(struct http_call *call, void *server);
 void admin_handle(struct http_call *call, void *server);
+size_t admin_body_max(const struct http_call *call, void *server);
 
 /* Whether the Host of a request, or its Origin, is one of ours: an address or name that `address` (of this host, as the
  * connection came in), loopback or `names` (with commas between) have. */
@@ -134,5 +135,8 @@ int subject_reset(struct server *server, const struct subject_reset *whom, int64
 void admin_explain(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);
 void admin_lift(struct http_call *call, struct server *server);
+/* admin_simulate.c */
+void admin_sample(struct http_call *call, struct server *server);
+void admin_simulate(struct http_call *call, struct server *server);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "serve/log.h"
+#include "serve/sample.h"
 #include "serve/server.h"
 #include "serve/stats.h"
 
@@ -349,4 +350,5 @@ void loop_done(struct loop *loop)
     pthread_mutex_destroy(&loop->lock);
     conns_done(&loop->conns);
     stats_free(loop->stats);
+    sample_free(loop->sample);
 }

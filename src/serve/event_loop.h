@@ -12,6 +12,7 @@
 #include "serve/conns.h"
 #include "serve/tokens.h"
 
+struct sample;
 struct server;
 struct stats;
 
@@ -44,6 +45,7 @@ struct loop {
     unsigned now_uses; /* … for so many more decisions */
     struct conns conns;
     struct stats *stats;
+    struct sample *sample; /* of its requests; NULL: it keeps none */
     struct loop_listener listeners[FRONTS];
     struct tokens tokens; /* a copy of its own, so that a reload needs no lock */
     bool draining;        /* no new connections; each is closed after its answer */

@@ -65,7 +65,6 @@ struct call {
 static struct call *call_take(struct http *http)
 {
     struct call *call = http->spare;
-    size_t max = http->loop->server->config.request_bytes;
     if (call) {
         http->spare = call->next;
         http->spare_count--;
@@ -74,7 +73,7 @@ static struct call *call_take(struct http *http)
     call = calloc(1, sizeof *call);
     if (call) {
         call->http = http;
-        buf_init(&call->body, max);
+        buf_init(&call->body, http->loop->server->config.request_bytes);
         buf_init(&call->answer, SIZE_MAX / 2);
     }
     return call;
@@ -189,7 +188,9 @@ static bool can_read_body(struct call *call)
     else if (lengths + encodings > 1)
         http_error(c, 400, NULL, "send only one header Content-Length or Transfer-Encoding");
     else if (lengths && sv_u64(http_header(c, "content-length"), UINT64_MAX, &length) && length > call->body.max)
-        http_error(c, 413, "the limit is the option request-bytes", "the body has more than %zu bytes", call->body.max);
+        http_error(c, 413,
+                   call->body.max == c->loop->server->config.request_bytes ? "the limit is the option request-bytes" : NULL,
+                   "the body has more than %zu bytes", call->body.max);
     else
         call->close = false;
     return !call->close;
@@ -204,6 +205,8 @@ static bool take_headers(struct call *call, const char *method)
     call->http_call.headers = call->headers;
     MHD_get_connection_values_n(call->connection, MHD_HEADER_KIND, add_header, call);
     call->http_call.too_large = is_too_large(call);
+    size_t body_max = http->service.body_max ? http->service.body_max(&call->http_call, http->service.data) : 0;
+    call->body.max = body_max ? body_max : http->loop->server->config.request_bytes;
     if (!can_read_body(call))
         return false;
     call->handled = !http->service.screen(&call->http_call, http->service.data);

@@ -33,6 +33,9 @@ struct http_service {
     /* Called with the complete request. Has to answer, now or (after http_suspend) later. */
     void (*handle)(struct http_call *call, void *data);
     void *data;
+    /* May be NULL. Called with the method, the path and the headers: the most bytes that the body may have; 0: as many as
+     * the option request-bytes says. */
+    size_t (*body_max)(const struct http_call *call, void *data);
 };
 
 int http_new(struct http **ret, struct loop *loop, enum front front, const struct http_service *service);
