@@ -22,7 +22,10 @@ struct simulation {
     struct loop_task done;
     uv_timer_t watch; /* of the client */
     struct server *server;
-    struct http_call *call;
+    struct loop *loop;
+    struct http_call *call; /* of the loop's thread; NULL: answered */
+    struct buf body;
+    int64_t late_ms; /* on the loop's clock: answer then, whatever there is */
     struct sample *samples[SAMPLE_LOOPS_MAX];
     pthread_t thread;
     bool joined;
@@ -42,7 +45,7 @@ static void *run(void *data)
     struct simulation *s = data;
     setpriority(PRIO_PROCESS, 0, LOWEST_PRIORITY); /* on Linux: of this thread */
     simulation_run(&s->task);
-    loop_post(s->call->loop, &s->done);
+    loop_post(s->loop, &s->done);
     return NULL;
 }
 
@@ -52,6 +55,7 @@ static void closed(uv_handle_t *watch)
 {
     struct simulation *s = watch->data;
     buf_done(&s->task.out);
+    buf_done(&s->body);
     free(s);
 }
 
@@ -88,8 +92,24 @@ static void finish(struct loop_task *task)
     struct simulation *s = (struct simulation *)((char *)task - offsetof(struct simulation, done));
     join(s);
     s->server->simulation = NULL;
-    answer(s);
+    if (s->call)
+        answer(s);
     uv_close((uv_handle_t *)&s->watch, closed);
+}
+
+static void cancel(struct simulation *s)
+{
+    __atomic_store_n(&s->cancelled, true, __ATOMIC_RELAXED);
+}
+
+/* The thread stops in time if it gets any: on a host that is busy, one of the lowest priority may not. */
+static void answer_late(struct simulation *s)
+{
+    struct http_call *call = s->call;
+    s->call = NULL;
+    cancel(s);
+    http_error(call, 504, "the host is busy; try again with a smaller log or sample, or give --request more time",
+               "the simulation did not end in time");
 }
 
 /* libmicrohttpd does not look at the socket of a call that waits. */
@@ -97,15 +117,19 @@ static void on_watch(uv_timer_t *watch)
 {
     struct simulation *s = watch->data;
     char byte;
+    if (!s->call)
+        return;
     if (recv(s->call->conn->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-        __atomic_store_n(&s->cancelled, true, __ATOMIC_RELAXED);
+        cancel(s);
+    else if (loop_now_ms(s->loop) >= s->late_ms)
+        answer_late(s);
 }
 
 void simulation_stop(struct server *server)
 {
     if (!server->simulation)
         return;
-    __atomic_store_n(&server->simulation->cancelled, true, __ATOMIC_RELAXED);
+    cancel(server->simulation);
     join(server->simulation);
 }
 
@@ -118,27 +142,28 @@ static size_t samples_of(const struct server *server, struct sample *ret[SAMPLE_
     return count;
 }
 
-/* The answer has to be out when the time of the request is. */
-static int64_t end_us(const struct http_call *call)
+/* The answer has to be out when the time of the request is: the thread stops after 4/5 of it, and 1/10 is for the rest. */
+static void set_times(struct simulation *s)
 {
-    struct loop *loop = call->loop;
-    int64_t left_ms = call->conn->since_ms + loop->conns.limits.request_ms / 5 * 4 - loop_now_ms(loop);
-    return clock_steady_us() + (left_ms > LEAST_MS ? left_ms : LEAST_MS) * US_PER_MS;
+    unsigned request_ms = s->loop->conns.limits.request_ms;
+    int64_t now_ms = loop_now_ms(s->loop), left_ms = s->call->conn->since_ms + request_ms / 5 * 4 - now_ms;
+    s->task.end_us = clock_steady_us() + (left_ms > LEAST_MS ? left_ms : LEAST_MS) * US_PER_MS;
+    s->late_ms = now_ms + left_ms + request_ms / 10;
 }
 
 static void fill_task(struct simulation *s)
 {
     const struct server *server = s->server;
     s->task = (struct simulation_task){ .weir = server->weir,
-                                        .body = s->call->body,
+                                        .body = buf_sv(&s->body),
                                         .samples = s->samples,
                                         .sample_count = samples_of(server, s->samples),
                                         .hashed = server->config.sample_values == CONFIG_SAMPLE_HASHED,
                                         .key = server->sample_key,
-                                        .end_us = end_us(s->call),
                                         .cancelled = is_cancelled,
                                         .data = s };
     buf_init(&s->task.out, ADMIN_BODY_MAX);
+    set_times(s);
 }
 
 static void busy(struct http_call *call, const char *why)
@@ -162,10 +187,13 @@ void admin_simulate(struct http_call *call, struct server *server)
         return;
     }
     s->server = server;
+    s->loop = call->loop;
     s->call = call;
+    s->body = http_take_body(call);
     s->done.run = finish;
     fill_task(s);
     if (pthread_create(&s->thread, NULL, run, s) != 0) {
+        buf_done(&s->body);
         free(s);
         busy(call, "cannot start a thread");
         return;
@@ -205,12 +233,12 @@ void admin_sample(struct http_call *call, struct server *server)
     struct sample *samples[SAMPLE_LOOPS_MAX];
     struct sample_span span;
     CLEANUP(buf_done) struct buf out;
+    buf_init(&out, 1 << 20);
     if (!admin_check_parameters(call, none))
         return;
     size_t count = samples_of(server, samples);
     struct header_list list = { .out = &out };
     sample_span(samples, count, &span);
-    buf_init(&out, 1 << 20);
     buf_printf(&out, "{\"size\":%u,\"values\":\"%s\",\"requests\":%llu,\"seen\":%llu,\"memory_bytes\":%llu",
                server->config.sample, server->config.sample_values == CONFIG_SAMPLE_HASHED ? "hashed" : "plain",
                (unsigned long long)span.requests, (unsigned long long)span.seen,

@@ -113,6 +113,16 @@ void *http_alloc(struct http_call *http_call, size_t bytes)
     return arena_alloc(&((struct call *)http_call)->arena, bytes);
 }
 
+struct buf http_take_body(struct http_call *http_call)
+{
+    struct call *call = (struct call *)http_call;
+    struct buf body = call->body;
+    call->http->body_bytes -= body.len;
+    buf_init(&call->body, body.max);
+    http_call->body = sv_of("", 0);
+    return body;
+}
+
 /* ---- what the library calls ---- */
 
 /* "http://host/path" is for proxies, but servers must accept it, too. */

@@ -51,6 +51,8 @@ bool http_is_json(struct http_call *call);
 sv http_parameter(struct http_call *call, const char *name, unsigned i);
 /* Without its %XX; in a query a `+` is a blank. ptr NULL: no memory. */
 sv http_decode(struct http_call *call, sv text, bool query);
+/* The body of the call belongs to the caller from now on, who may need it for longer. */
+struct buf http_take_body(struct http_call *call);
 /* Memory that lives as long as the call. NULL: no memory. */
 void *http_alloc(struct http_call *call, size_t bytes);
 
