@@ -1,7 +1,6 @@
 /* The sample, and what a change of the rules would have done. A simulation has a thread of its own with the lowest
  * priority, so that the loops do not notice it; a thread of libuv's pool could not have its priority back. */
 #include <stdlib.h>
-#include <sys/resource.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -43,7 +42,7 @@ static bool is_cancelled(void *data)
 static void *run(void *data)
 {
     struct simulation *s = data;
-    setpriority(PRIO_PROCESS, 0, LOWEST_PRIORITY); /* on Linux: of this thread */
+    thread_set_turns(LOWEST_PRIORITY); /* with long slices, a loop that wakes would have to wait for the end of one */
     simulation_run(&s->task);
     loop_post(s->loop, &s->done);
     return NULL;

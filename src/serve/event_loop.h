@@ -75,6 +75,10 @@ int64_t loop_now_ms(struct loop *loop);
 /* From any thread: `run` is called in the loop's thread soon. The task is the caller's again once it runs. */
 void loop_post(struct loop *loop, struct loop_task *task);
 
+/* Gives the calling thread this priority, and short time slices: the kernel grants them sooner, and takes them away sooner.
+ * Kernels before 6.12 ignore the length. */
+void thread_set_turns(int nice);
+
 int loop_init(struct loop *loop, struct server *server, const struct conns_limits *limits);
 /* Takes over fd, a listening socket, and the acceptor, even if it returns an error. */
 int loop_listen(struct loop *loop, enum front front, int fd, const struct loop_acceptor *acceptor);

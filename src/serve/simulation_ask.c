@@ -9,9 +9,11 @@
 #include "engine/hazard.h"
 #include "serve/simulation.h"
 
+enum { REASON_MAX = 1000 };
+
 int simulation_refuse(struct simulation_task *task, unsigned status, const char *hint, const char *format, ...)
 {
-    char text[sizeof task->error.text];
+    char text[REASON_MAX];
     FORMAT_ARGUMENTS(text, format);
     err_set(&task->error, WEIR_E_INVALID, "%s", text);
     task->status = status;

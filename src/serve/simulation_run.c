@@ -217,7 +217,7 @@ static int replay_line(struct run *run, char *line, size_t len)
 static int replay_log(struct run *run)
 {
     sv rest = run->asked.log;
-    CLEANUP_FREE char *line = malloc(rest.len + 1);
+    CLEANUP_FREE char *line = cleanup_calloc(1, rest.len + 1);
     if (!line)
         return simulation_refuse(run->task, 503, NULL, "out of memory");
     while (rest.len > 0 && has_time(run, run->lines)) {
