@@ -329,7 +329,7 @@ struct cells_held cells_holds(struct cells *cells, uint64_t key, const struct li
     ret.tag = h.tag;
     for (uint32_t i = 0; i < h.count; i++) {
         const struct hold *hold = &h.holds[i];
-        if (hold->over || (limit->algorithm != LIMIT_CONCURRENT && limit_origin_over(limit, hold->origin, now_us)))
+        if (hold_is_over(hold) || (limit->algorithm != LIMIT_CONCURRENT && limit_origin_over(limit, hold->origin, now_us)))
             continue;
         ret.holds++;
         ret.amount += hold->amount;

@@ -22,7 +22,7 @@ struct admin_work {
     struct {
         const char *name; /* NULL: none */
         uint64_t min, max, otherwise;
-    } numbers[ADMIN_NUMBERS]; /* parameters */
+    } numbers[ADMIN_NUMBERS];       /* parameters */
     const char *texts[ADMIN_TEXTS]; /* parameters that are texts; NULL: none */
 };
 /* admin_rules.c */
@@ -40,7 +40,7 @@ struct admin_route {
     void (*run)(struct http_call *call, struct server *server);
     const struct admin_work *work; /* in place of `run` */
     bool open;                     /* requires no token */
-    unsigned body_max;             /* bytes, which the request has to announce; 0: as many as any request */
+    unsigned body_max;             /* bytes; 0: as many as any request */
 };
 extern const struct admin_route admin_routes[];
 extern const size_t admin_route_count;
@@ -48,6 +48,7 @@ extern const size_t admin_route_count;
 /* See struct http_service. */
 bool admin_screen(struct http_call *call, void *server);
 void admin_handle(struct http_call *call, void *server);
+size_t admin_body_max(const struct http_call *call, void *server);
 
 /* ---- who may ask ---- */
 
@@ -189,5 +190,8 @@ void admin_get_subject(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);
 void admin_lift(struct http_call *call, struct server *server);
 void admin_penalise(struct http_call *call, struct server *server);
+/* admin_simulate.c */
+void admin_sample(struct http_call *call, struct server *server);
+void admin_simulate(struct http_call *call, struct server *server);
 
 #endif

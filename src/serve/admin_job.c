@@ -76,8 +76,7 @@ static bool copy_texts(struct admin_job *job, struct http_call *call, const stru
 static bool copy_all(struct admin_job *job, struct http_call *call, const struct admin_work *work, sv id, sv subject)
 {
     job->dry_run = admin_is_dry_run(call);
-    return copy(job, id, &job->id) && copy(job, subject, &job->subject) &&
-           copy_texts(job, call, work) &&
+    return copy(job, id, &job->id) && copy(job, subject, &job->subject) && copy_texts(job, call, work) &&
            copy(job, call->body, &job->body) && copy(job, http_header(call, "if-match"), &job->if_match) &&
            copy(job, http_header(call, "if-none-match"), &job->if_none_match) &&
            copy(job, admin_author(call), &job->author.who) &&

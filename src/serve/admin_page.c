@@ -4,7 +4,7 @@
 
 /* Nothing but the files of this listener runs or loads, so that a name that a client has chosen stays a text whatever it
  * contains. No other page may show this one in a frame. */
-#define CONTENT_POLICY                                                                                              \
+#define CONTENT_POLICY                                                                                                  \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; " \
     "base-uri 'none'; frame-ancestors 'none'"
 

@@ -85,7 +85,6 @@ struct call {
 static struct call *call_take(struct http *http)
 {
     struct call *call = http->spare;
-    size_t max = http->loop->server->config.request_bytes;
     if (call) {
         http->spare = call->next;
         http->spare_count--;
@@ -94,7 +93,7 @@ static struct call *call_take(struct http *http)
     call = calloc(1, sizeof *call);
     if (call) {
         call->http = http;
-        buf_init(&call->body, max);
+        buf_init(&call->body, http->loop->server->config.request_bytes);
         buf_init(&call->answer, SIZE_MAX / 2);
     }
     return call;
@@ -141,6 +140,16 @@ static void call_release(struct call *call)
 void *http_alloc(struct http_call *http_call, size_t bytes)
 {
     return arena_alloc(&((struct call *)http_call)->arena, bytes);
+}
+
+struct buf http_take_body(struct http_call *http_call)
+{
+    struct call *call = (struct call *)http_call;
+    struct buf body = call->body;
+    call->http->body_bytes -= body.len;
+    buf_init(&call->body, body.max);
+    http_call->body = sv_of("", 0);
+    return body;
 }
 
 /* ---- what the library calls ---- */
@@ -218,7 +227,9 @@ static bool can_read_body(struct call *call)
     else if (lengths + encodings > 1)
         http_error(c, 400, NULL, "send only one header Content-Length or Transfer-Encoding");
     else if (lengths && sv_u64(http_header(c, "content-length"), UINT64_MAX, &length) && length > call->body.max)
-        http_error(c, 413, "the limit is the option request-bytes", "the body has more than %zu bytes", call->body.max);
+        http_error(c, 413,
+                   call->body.max == c->loop->server->config.request_bytes ? "the limit is the option request-bytes" : NULL,
+                   "the body has more than %zu bytes", call->body.max);
     else
         call->close = false;
     return !call->close;
@@ -233,6 +244,8 @@ static bool take_headers(struct call *call, const char *method)
     call->http_call.headers = call->headers;
     MHD_get_connection_values_n(call->connection, MHD_HEADER_KIND, add_header, call);
     call->http_call.too_large = is_too_large(call);
+    size_t body_max = http->service.body_max ? http->service.body_max(&call->http_call, http->service.data) : 0;
+    call->body.max = body_max ? body_max : http->loop->server->config.request_bytes;
     if (!can_read_body(call))
         return false;
     call->handled = !http->service.screen(&call->http_call, http->service.data);

@@ -34,6 +34,9 @@ struct http_service {
     /* Called with the complete request. Has to answer, now or (after http_suspend) later. */
     void (*handle)(struct http_call *call, void *data);
     void *data;
+    /* May be NULL. Called with the method, the path and the headers: the most bytes that the body may have; 0: as many as
+     * the option request-bytes says. */
+    size_t (*body_max)(const struct http_call *call, void *data);
 };
 
 int http_new(struct http **ret, struct loop *loop, enum front front, const struct http_service *service);
@@ -49,6 +52,8 @@ bool http_is_json(struct http_call *call);
 sv http_parameter(struct http_call *call, const char *name, unsigned i);
 /* Without its %XX; in a query a `+` is a blank. ptr NULL: no memory. */
 sv http_decode(struct http_call *call, sv text, bool query);
+/* The body of the call belongs to the caller from now on, who may need it for longer. */
+struct buf http_take_body(struct http_call *call);
 /* Memory that lives as long as the call. NULL: no memory. */
 void *http_alloc(struct http_call *call, size_t bytes);
 

@@ -192,9 +192,7 @@ void admin_live(struct http_call *call, struct server *server)
     struct http_stream *opened = http_stream_begin(call, SV("text/event-stream"), gone, stream);
     if (!opened)
         return;
-    *stream = (struct live_stream){
-        .live = live, .call = call, .stream = opened, .since_ms = loop_now_ms(live->loop)
-    };
+    *stream = (struct live_stream){ .live = live, .call = call, .stream = opened, .since_ms = loop_now_ms(live->loop) };
     if (live->count++ == 0)
         start(live);
     http_stream_send(opened, SV("retry: 2000\n\n"));

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <systemd/sd-daemon.h>
@@ -21,6 +22,7 @@
 #include "serve/log.h"
 #include "serve/resp_conn.h"
 #include "serve/rule_sync.h"
+#include "serve/sample.h"
 #include "serve/tally.h"
 #include "serve/top_watch.h"
 
@@ -118,6 +120,20 @@ static int make_loops(struct server *server, struct weir_error *error)
     return 0;
 }
 
+static int make_samples(struct server *server, struct weir_error *error)
+{
+    const struct config *config = &server->config;
+    bool hashed = config->sample_values == CONFIG_SAMPLE_HASHED;
+    if (config->sample == 0)
+        return 0;
+    if (getrandom(&server->sample_key, sizeof server->sample_key, 0) != sizeof server->sample_key)
+        return err_set(error, WEIR_E_SYSTEM, "cannot make a random key for --sample: %s", strerror(errno));
+    for (unsigned i = 0; i < server->loop_count; i++)
+        if (sample_new(&server->loops[i].sample, share(server, config->sample), hashed, &server->sample_key) < 0)
+            return err_set(error, WEIR_E_NO_MEMORY, "no memory for %u requests of --sample", config->sample);
+    return 0;
+}
+
 static int make_acceptor(struct server *server, struct loop *loop, enum front front, struct loop_acceptor *ret)
 {
     if (front == FRONT_RESP) {
@@ -128,7 +144,7 @@ static int make_acceptor(struct server *server, struct loop *loop, enum front fr
     }
     struct http_service service = { decide_screen, decide_handle, server };
     if (front == FRONT_ADMIN)
-        service = (struct http_service){ admin_screen, admin_handle, server };
+        service = (struct http_service){ admin_screen, admin_handle, server, admin_body_max };
     struct http *http = NULL;
     int r = http_new(&http, loop, front, &service);
     *ret = (struct loop_acceptor){ http_accept, http_free, http };
@@ -190,6 +206,8 @@ static int start(struct server *server, struct weir_error *error)
     int r = make_folder(config->data, error);
     if (r == 0)
         r = make_loops(server, error);
+    if (r == 0)
+        r = make_samples(server, error);
     if (r == 0)
         r = listen_all(server, error);
     if (r == 0)
@@ -298,7 +316,8 @@ static void begin_end(struct server *server)
 }
 
 /* counts_free reads what the loops have counted, hence after their end. rule_sync_stop ends what the admin listener had
- * begun, hence before the loops are gone; and it closes the engine, hence after they have left the store. */
+ * begun, hence before the loops are gone; and it closes the engine, hence after they have left the store, and after a
+ * simulation, which reads its rules. */
 static void server_done(struct server *server)
 {
     unsigned loops = server->loops ? server->loop_count + 1 : 0;
@@ -313,6 +332,7 @@ static void server_done(struct server *server)
     for (unsigned i = 0; i < loops; i++)
         loop_close_store(&server->loops[i]);
     counts_free(server->counts);
+    simulation_stop(server);
     rule_sync_stop(server->rule_sync);
     for (unsigned i = 0; i < loops; i++)
         loop_done(&server->loops[i]);

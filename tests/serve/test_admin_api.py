@@ -701,6 +701,13 @@ def test_penalties_are_lifted():
         refused(s.steer("PUT", "/v1/rules/e", {**limited(1), "penalty": {"after": 2}}), 422, "penalty: needs `within`")
 
 
+def test_simulations():
+    """More of them in test_simulate_api.py."""
+    with Checked("--sample", "10", rules=None) as s:
+        expect(s.steer("GET", "/v1/sample").json()["size"], 10)
+        expect(s.steer("POST", "/v1/simulate", {"rules": [{"id": "e", **limited(1)}]}).json()["input"]["replayed"], 0)
+
+
 def test_the_document_was_kept_to(request):
     """Runs last: nothing in it is left that no answer was held against."""
     names = {item.name for item in request.session.items if item.module is request.module}

@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include "base/ip.h"
-#include "cli/time_text.h"
-#include "cli/traffic.h"
+#include "replay/time_text.h"
+#include "replay/traffic.h"
 
 /* The byte that nginx or Apache wrote as a backslash and this letter: both write \xHH, Apache also the letters. */
 static char unescape_letter(char c)

@@ -1,6 +1,6 @@
 /* Reading instants that a decision can be made at: within [0, CLOCK_END_US). */
-#ifndef CLI_TIME_TEXT_H
-#define CLI_TIME_TEXT_H
+#ifndef REPLAY_TIME_TEXT_H
+#define REPLAY_TIME_TEXT_H
 
 #include "base/instant.h"
 

@@ -1,6 +1,6 @@
 /* Numbers strings: each distinct one gets the next index, from 0. */
-#ifndef CLI_INTERN_H
-#define CLI_INTERN_H
+#ifndef REPLAY_INTERN_H
+#define REPLAY_INTERN_H
 
 #include "base/arena.h"
 
@@ -16,10 +16,12 @@ struct intern {
     struct intern_entry *entries;
     uint32_t *slots; /* index + 1; 0: free */
     size_t count, entry_cap, slot_count;
-    size_t max; /* distinct strings, at most */
+    size_t bytes; /* of all strings */
+    size_t max;   /* distinct strings, at most */
+    size_t bytes_max;
 };
 
-void intern_init(struct intern *intern, size_t max);
+void intern_init(struct intern *intern, size_t max, size_t bytes_max);
 void intern_done(struct intern *intern);
 
 /* The index of text, which is added if it is new; INTERN_NONE if there is no room. */

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "cli/traffic.h"
+#include "replay/traffic.h"
 
 typedef bool (*reader)(char *, size_t, struct traffic *, char *);
 

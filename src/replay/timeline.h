@@ -1,7 +1,7 @@
 /* Counts over time, of which neither the beginning nor the end is known before: a fixed number of bins whose width grows
  * with what they have to hold. All series of a timeline share its bins. */
-#ifndef CLI_TIMELINE_H
-#define CLI_TIMELINE_H
+#ifndef REPLAY_TIMELINE_H
+#define REPLAY_TIMELINE_H
 
 #include "base/clock.h"
 #include "base/sv.h"

@@ -1,12 +1,14 @@
 /* The summary of a replay, for programs. */
 #include "base/cleanup.h"
-#include "cli/simulate.h"
-#include "cli/time_text.h"
+#include "base/instant.h"
+#include "replay/pseudonym.h"
+#include "replay/replay.h"
 
 enum { STEPS = 100 }; /* of the series, at most */
 
 struct output {
-    const struct simulation_result *result;
+    unsigned top;
+    bool hashed;
     const struct tally *tally;
     struct buf *out;
     struct columns columns;
@@ -42,7 +44,7 @@ static void add_subject(const struct output *p, uint32_t index)
         buf_add(p->out, weir_str(first ? "" : ","));
         buf_json(p->out, attribute);
         buf_char(p->out, ':');
-        buf_json(p->out, value);
+        buf_json_pseudonym(p->out, value, p->hashed && sv_eq(attribute, SV("ip")));
     }
     buf_char(p->out, '}');
     add_number(p->out, "refused", p->tally->subjects[index].refusals);
@@ -66,7 +68,7 @@ static void add_rule(const struct output *p, uint32_t index, size_t *next)
     size_t count = 0;
     for (; *next < p->tally->subject_names.count && p->tally->subjects[p->subjects[*next]].rule == index;
          (*next)++, count++) {
-        if (count >= p->result->top)
+        if (count >= p->top)
             continue;
         buf_add(p->out, weir_str(count ? "," : ""));
         add_subject(p, p->subjects[*next]);
@@ -76,10 +78,11 @@ static void add_rule(const struct output *p, uint32_t index, size_t *next)
     buf_char(p->out, '}');
 }
 
-void simulation_json(const struct simulation_result *result, struct buf *out)
+void replay_json(const struct replay *replay, unsigned top, bool hashed, struct buf *out)
 {
-    const struct tally *t = result->tally;
-    struct output p = { .result = result, .tally = t, .out = out };
+    const struct tally *t = &replay->tally;
+    struct output p = { .top = top, .hashed = hashed, .tally = t, .out = out };
+    struct weir_status status;
     CLEANUP_FREE uint32_t *subjects = p.subjects = tally_subjects_sorted(t);
     if (!subjects) {
         out->failed = true;
@@ -109,8 +112,9 @@ void simulation_json(const struct simulation_result *result, struct buf *out)
         buf_add(out, weir_str(i ? "," : ""));
         add_rule(&p, (uint32_t)i, &next);
     }
-    buf_printf(out, "],\"cells\":{\"count\":%llu", (unsigned long long)result->status.cells);
-    add_number(out, "drops", result->status.drops);
-    add_number(out, "drops_at_limit", result->status.drops_at_limit);
-    buf_add(out, SV("}}\n"));
+    weir_status(replay->weir, &status);
+    buf_printf(out, "],\"cells\":{\"count\":%llu", (unsigned long long)status.cells);
+    add_number(out, "drops", status.drops);
+    add_number(out, "drops_at_limit", status.drops_at_limit);
+    buf_add(out, SV("}}"));
 }

@@ -1,12 +1,12 @@
-#include "cli/intern.h"
+#include "replay/intern.h"
 
 #include <stdlib.h>
 
 #include "base/hash.h"
 
-void intern_init(struct intern *intern, size_t max)
+void intern_init(struct intern *intern, size_t max, size_t bytes_max)
 {
-    *intern = (struct intern){ .max = max };
+    *intern = (struct intern){ .max = max, .bytes_max = bytes_max };
 }
 
 void intern_done(struct intern *intern)
@@ -73,11 +73,13 @@ uint32_t intern_add(struct intern *intern, sv text)
     uint32_t found = intern_find(intern, text);
     if (found != INTERN_NONE)
         return found;
-    if (intern->count >= intern->max || (intern->count == intern->entry_cap && !grow(intern)))
+    if (intern->count >= intern->max || text.len > intern->bytes_max - intern->bytes ||
+        (intern->count == intern->entry_cap && !grow(intern)))
         return INTERN_NONE;
     sv copy = arena_copy(&intern->arena, text);
     if (!copy.ptr)
         return INTERN_NONE;
+    intern->bytes += text.len;
     uint64_t hash = hash_of(text);
     uint32_t *slot = slot_of(intern, hash, text);
     intern->entries[intern->count] = (struct intern_entry){ hash, copy };

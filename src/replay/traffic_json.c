@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "cli/time_text.h"
-#include "cli/traffic.h"
+#include "replay/time_text.h"
+#include "replay/traffic.h"
 #include "rules/attributes.h"
 
 #define FIELDS "t, " REQUEST_ATTRIBUTE_NAMES "headers, cost, costs, peek, or t and set_rules"

@@ -1,15 +1,17 @@
 /* The counts of a replay: in all, by rule, by subject and over time. */
-#ifndef CLI_TALLY_H
-#define CLI_TALLY_H
+#ifndef REPLAY_TALLY_H
+#define REPLAY_TALLY_H
 
-#include "cli/intern.h"
-#include "cli/timeline.h"
 #include "match/match.h"
+#include "replay/intern.h"
+#include "replay/timeline.h"
 
-/* Bounds. Subjects and series beyond them are still counted in the totals and by rule. */
-enum {
-    TALLY_SUBJECTS_MAX = 1 << 20,
-    TALLY_SERIES_MAX = 1000, /* rules with a series of their own */
+/* Series beyond this are still counted in the totals and by rule; and so are subjects beyond their bounds. */
+enum { TALLY_SERIES_MAX = 1000 }; /* rules with a series of their own */
+
+struct tally_bounds {
+    size_t subjects;      /* different ones */
+    size_t subject_bytes; /* of their names */
 };
 
 /* A rule, by its id: it may come and go, and change, while the replay runs. */
@@ -48,7 +50,7 @@ struct tally {
 };
 
 /* Each returns false if out of memory. */
-bool tally_init(struct tally *tally);
+bool tally_init(struct tally *tally, const struct tally_bounds *bounds);
 void tally_done(struct tally *tally);
 
 /* These rules are in force from now on. */

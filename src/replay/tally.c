@@ -1,13 +1,13 @@
-#include "cli/tally.h"
+#include "replay/tally.h"
 
 #include "base/buf.h"
 #include "base/cleanup.h"
 
-bool tally_init(struct tally *tally)
+bool tally_init(struct tally *tally, const struct tally_bounds *bounds)
 {
     *tally = (struct tally){ 0 };
-    intern_init(&tally->ids, UINT32_MAX - 1);
-    intern_init(&tally->subject_names, TALLY_SUBJECTS_MAX);
+    intern_init(&tally->ids, UINT32_MAX - 1, SIZE_MAX);
+    intern_init(&tally->subject_names, bounds->subjects, bounds->subject_bytes);
     timeline_init(&tally->timeline);
     tally->passed_over_time = timeline_series(&tally->timeline);
     tally->refused_over_time = timeline_series(&tally->timeline);

@@ -1,4 +1,4 @@
-#include "cli/timeline.h"
+#include "replay/timeline.h"
 
 #include <stdlib.h>
 

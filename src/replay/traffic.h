@@ -1,6 +1,6 @@
 /* One line of recorded traffic, from JSON Lines or from an access log: when, and what was asked. */
-#ifndef CLI_TRAFFIC_H
-#define CLI_TRAFFIC_H
+#ifndef REPLAY_TRAFFIC_H
+#define REPLAY_TRAFFIC_H
 
 #include "base/sv.h"
 

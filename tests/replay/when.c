@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "cli/time_text.h"
+#include "replay/time_text.h"
 
 static int64_t parse(bool (*function)(sv, int64_t *), const char *text)
 {
