@@ -2,9 +2,9 @@
 import { get, query } from "./api.js";
 
 export const RANGES = [
-  { key: "hour", name: "Hour", seconds: 3600, step: 10 },
-  { key: "day", name: "Day", seconds: 86400, step: 300 },
-  { key: "month", name: "Month", seconds: 31 * 86400, step: 7200 },
+  { key: "hour", name: "Hour", last: "1h", step: "10s" },
+  { key: "day", name: "Day", last: "1d", step: "5m" },
+  { key: "month", name: "Month", last: "31d", step: "2h" },
 ];
 const RULES_MAX = 90; // in one call
 
@@ -20,13 +20,13 @@ export function rates(data, counts) {
 }
 
 export const startOf = (data) => new Date(data.start).getTime() / 1000;
-export const allCounts = (range) => get(`/v1/counts${query({ last: range.seconds, step: range.step })}`);
+export const allCounts = (range) => get(`/v1/counts${query({ last: range.last, step: range.step })}`);
 
 /** By rule: each has the members of the answer, too. */
 export async function ruleCounts(ids, range, step = range.step) {
   const found = new Map();
   for (let i = 0; i < ids.length; i += RULES_MAX) {
-    const { rules, ...data } = await get(`/v1/counts${query({ last: range.seconds, step, rule: ids.slice(i, i + RULES_MAX) })}`);
+    const { rules, ...data } = await get(`/v1/counts${query({ last: range.last, step, rule: ids.slice(i, i + RULES_MAX) })}`);
     for (const one of rules) found.set(one.rule, { ...data, ...one });
   }
   return found;

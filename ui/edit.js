@@ -1,7 +1,7 @@
 // Writing a rule: a form for what is common, YAML for everything, a review before it is saved.
 import { ask, get, path } from "./api.js";
 import { button, dialog, field, h, note } from "./dom.js";
-import { choice, diff } from "./parts.js";
+import { byText, choice, diff } from "./parts.js";
 import { yaml } from "./text.js";
 
 const ALGORITHMS = ["token_bucket", "fixed_window", "sliding_window", "calendar"];
@@ -196,7 +196,7 @@ export function edit(row) {
       try {
         const { data } = await ask("PUT", `${path("rules", id.value.trim())}?dry_run=1`, { body: clean(document), match: version, absent: !version });
         review.replaceChildren(
-          h("p", null, h("strong", null, data.state), ` · ${data.limits ?? ""} · ${data.match || "every request"}${data.by ? ` · by ${data.by}` : ""}`),
+          h("p", null, h("strong", null, data.state), ` · ${data.limits ?? ""} · ${byText(data)}`),
           diff(row ? start : null, clean(document)), field("Why", why), error,
           h("div", { class: "actions" }, button("Back", () => show(editor)),
             h("a", { class: "button", href: "#/what-if", onclick: () => (sessionStorage.setItem("candidate", yaml({ id: id.value.trim(), ...clean(document) })), close(undefined)) }, "What would it have done?"),

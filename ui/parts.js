@@ -4,6 +4,8 @@ import { button, dialog, field, h, note, table } from "./dom.js";
 import { ago, instant, inZone, number, share, span, subject, zoneOf } from "./format.js";
 import { difference, yaml } from "./text.js";
 
+/** "GET /a · by user": which requests, and how they are counted. */
+export const byText = (row) => `${row.match ?? ""} · ${[row.rule?.by ?? []].flat().length ? `by ${row.by}` : "all together"}`;
 export const pill = (state) => h("span", { class: `pill ${state}` }, state);
 
 /** The difference of two documents, as YAML. */
@@ -51,7 +53,7 @@ export function when(value, zone) {
 }
 
 /** The limits of a subject or of an explained rule. */
-export function limits(list) {
+export function limits(list, rule) {
   const rows = list.map((limit) => [
     h("span", null, limit.text ?? limit.name, limit.name && limit.text ? h("small", null, ` ${limit.name}`) : null),
     limit.known === false ? "unknown: the store does not answer" : h("span", null, meter(limit.used, limit.max),
@@ -61,7 +63,7 @@ export function limits(list) {
     limit.window_ends ? when(limit.window_ends, zoneOf(limit.text)) : limit.reset_ms > 0 ? `in ${span(limit.reset_ms / 1000)}` : "–",
     limit.retry_after_ms > 0 ? `retry in ${span(limit.retry_after_ms / 1000)}` : limit.lasts_ms > 0 ? `lasts ${span(limit.lasts_ms / 1000)} at this pace` : limit.fits === false ? "full" : "",
   ]);
-  return table("Limits", ["limit", "used", { text: "left", class: "figure" }, "resets", "pace"], rows, { class: "cards" });
+  return table(`Limits of ${rule}`, ["limit", "used", { text: "left", class: "figure" }, "resets", "pace"], rows, { class: "cards" });
 }
 
 // ---- throttling a call ----

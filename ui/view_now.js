@@ -58,9 +58,27 @@ async function drawChart(place, range, current) {
     h("p", { class: "quiet" }, `${number(sum(data.all.allowed))} passed, ${number(sum(data.all.refused))} refused. ${data.since ? `Counted since ${instant(data.since)}.` : ""}`));
 }
 
-async function busiest(place, event, current) {
-  const rules = event.busiest, second = (count) => rate(count / (event.interval_s || 1));
-  const counts = await ruleCounts(rules.map((one) => one.rule), RANGES[0], 60).catch(() => new Map());
+/** The sums of the events of the last minute: what is busy does not flicker. */
+function recentRules() {
+  let events = [];
+  return {
+    add: (event) => (events = [...events.filter((one) => new Date(event.time) - new Date(one.time) < 60000), event]),
+    seconds: () => events.reduce((all, one) => all + one.interval_s, 0) || 1,
+    rules: () => {
+      const sums = new Map();
+      for (const one of events.flatMap((event) => event.busiest)) {
+        const own = sums.get(one.rule) ?? { rule: one.rule, passed: 0, refused: 0, would_refuse: 0 };
+        for (const name of ["passed", "refused", "would_refuse"]) own[name] += one[name];
+        sums.set(one.rule, own);
+      }
+      return [...sums.values()].sort((a, b) => b.passed + b.refused + b.would_refuse - (a.passed + a.refused + a.would_refuse)).slice(0, 10);
+    },
+  };
+}
+
+async function busiest(place, recent, current) {
+  const rules = recent.rules(), seconds = recent.seconds(), second = (count) => rate(count / seconds);
+  const counts = await ruleCounts(rules.map((one) => one.rule), RANGES[0], "1m").catch(() => new Map());
   if (!current()) return;
   place.replaceChildren(rules.length
     ? table("Busiest rules", ["rule", { text: "passed a second", class: "figure" }, { text: "refused a second", class: "figure" }, "passed, an hour", "refused, an hour", { text: "", class: "tight" }], rules.map((one) => {
@@ -69,22 +87,23 @@ async function busiest(place, event, current) {
         own ? spark(own.passed, `${number(sum(own.passed))} passed in an hour`) : "", own ? spark(own.refused, `${number(sum(own.refused))} refused in an hour`, "refused") : "",
         throttleButton({ rule: one.rule }) || ""];
     }), { class: "cards" })
-    : empty("Nothing is asked at the moment", h("p", null, "As soon as programs ask weir for decisions, the busiest rules are here."), h("p", null, h("a", { href: "#/rules" }, "Look at the rules"))));
+    : empty("Nothing is asked at the moment", h("p", null, "As soon as programs ask weir for decisions, the busiest rules of the last minute are here."), h("p", null, h("a", { href: "#/rules" }, "Look at the rules"))));
 }
 
 export async function show({ parameters, current, onLeave }) {
   const status = await get("/v1/status");
   const range = RANGES.find((one) => one.key === parameters.get("range")) ?? RANGES[0];
-  const now = tiles(), plot = h("div", { class: "plot-place" }), rules = h("div");
+  const now = tiles(), plot = h("div", { class: "plot-place" }), rules = h("div"), recent = recentRules();
   const later = (f) => f.catch((error) => current() && plot.replaceChildren(h("p", { class: "banner" }, error.message)));
   await later(drawChart(plot, range, current));
   const timer = setInterval(() => later(drawChart(plot, range, current)), range.key === "hour" ? 10000 : 60000);
   let drawnAt = 0;
   const end = listen((event) => {
     now.show(event);
-    if (Date.now() - drawnAt < 5000) return;
+    recent.add(event);
+    if (Date.now() - drawnAt < 3000) return;
     drawnAt = Date.now();
-    busiest(rules, event, current);
+    busiest(rules, recent, current);
   });
   onLeave(end);
   onLeave(() => clearInterval(timer));
@@ -92,6 +111,6 @@ export async function show({ parameters, current, onLeave }) {
     h("div", { class: "head" }, h("h1", null, "Now"), h("span", { class: "quiet" }, `weir ${status.version}, started ${ago(status.started)} · ${number(status.rules.count)} rules`)),
     ...problems(status), now.element,
     h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "Requests"), choice("Time", RANGES, range.key, (one) => (location.hash = `#/?range=${one.key}`))), plot),
-    h("section", { class: "card" }, h("h2", null, "Busiest rules"), rules),
+    h("section", { class: "card" }, h("h2", null, "Busiest rules", h("small", null, " of the last minute")), rules),
   ];
 }

@@ -6,6 +6,7 @@ import { limits, pill } from "./parts.js";
 
 const PAGE = 200;
 const words = (limit) => (typeof limit === "string" ? limit : limit.concurrent !== undefined ? `${limit.concurrent} at the same time` : `${number(limit.max)}${limit.unit ? ` ${limit.unit}` : ""} per ${limit.per ?? limit.window ?? ""}`);
+const byOf = (row) => [row.rule?.by ?? []].flat();
 /** A limit for a day or longer is a budget. */
 const isBudget = (text) => /per (day|week|month|year|\d+d|\d+ days)|24h/.test(text);
 
@@ -13,7 +14,7 @@ function planCard(row) {
   const plans = Object.entries(row.rule.plans ?? {});
   return h("section", { class: "card" },
     h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(row.id)}` }, row.id), " ", pill(row.state)),
-    h("p", { class: "quiet" }, `The plan is ${row.rule.plan}; ${row.by ? `counted by ${row.by}` : "counted all together"}.`),
+    h("p", { class: "quiet" }, `The plan is ${row.rule.plan}; counted ${byOf(row).length ? `by ${row.by}` : "all together"}.`),
     table(`Plans of ${row.id}`, ["plan", "limits"], plans.map(([name, list]) => [name, [list].flat().map(words).join(", ")])));
 }
 
@@ -21,7 +22,7 @@ async function budget(row) {
   const data = await get(`/v1/subjects${query({ rule: row.id })}`).catch(() => null);
   const first = data?.limits.find((limit) => limit.lasts_ms > 0);
   return h("section", { class: "card" }, h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(row.id)}` }, row.id), " ", pill(row.state)),
-    data ? limits(data.limits) : h("p", { class: "quiet" }, row.limits),
+    data ? limits(data.limits, row.id) : h("p", { class: "quiet" }, row.limits),
     first ? h("p", { class: "banner mild" }, `At this pace it is used up in ${span(first.lasts_ms / 1000)}.`) : null);
 }
 
@@ -30,7 +31,7 @@ function lookUp(rows) {
   const subject = h("input", { required: true, spellcheck: "false" });
   return h("form", { class: "card", onsubmit: (event) => {
     event.preventDefault();
-    const row = rows.find((one) => one.id === rule.value), values = row.by.includes(",") ? subject.value.split(",").map((one) => one.trim()) : [subject.value.trim()];
+    const row = rows.find((one) => one.id === rule.value), values = byOf(row).length > 1 ? subject.value.split(",").map((one) => one.trim()) : [subject.value.trim()];
     location.hash = `#/refused/${[rule.value, ...values].map(encodeURIComponent).join("/")}`;
   } }, h("h2", null, "Look up a subject"), h("div", { class: "row" }, field("Rule", rule), field("Subject", subject, "A user, key or address; several values with commas between.")),
   h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Show what is used and left")));
@@ -39,8 +40,8 @@ function lookUp(rows) {
 export async function show({ parameters }) {
   const data = await get(`/v1/rules${query({ most: PAGE, after: parameters.get("after") })}`);
   const good = data.rules.filter((row) => row.limits !== undefined || row.rule?.plans);
-  const plans = good.filter((row) => row.rule?.plans), shared = good.filter((row) => !row.by && !row.rule?.plans && isBudget(row.limits ?? ""));
-  const counted = good.filter((row) => row.by);
+  const plans = good.filter((row) => row.rule?.plans), shared = good.filter((row) => !byOf(row).length && !row.rule?.plans && isBudget(row.limits ?? ""));
+  const counted = good.filter((row) => byOf(row).length);
   const parts = [h("h1", null, "Plans and budgets")];
   if (counted.length) parts.push(lookUp(counted));
   for (const row of shared.slice(0, 20)) parts.push(await budget(row));

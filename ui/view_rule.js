@@ -4,7 +4,7 @@ import { RANGES, rates, ruleCounts, startOf, sum } from "./counts.js";
 import { button, h, table } from "./dom.js";
 import { ago, instant, number } from "./format.js";
 import { edit } from "./edit.js";
-import { attempt, changesTable, choice, confirmed, override, pill, undo } from "./parts.js";
+import { attempt, byText, changesTable, choice, confirmed, override, pill, undo } from "./parts.js";
 import { chart } from "./chart.js";
 import { yaml } from "./text.js";
 
@@ -64,7 +64,7 @@ export async function show({ words: [id], parameters, again }) {
     row.problems.length ? h("div", { class: "banner" }, row.problems.map((one) => h("p", null, one))) : null,
     h("div", { class: "columns" },
       h("section", { class: "card" }, h("h2", null, "What it says"),
-        h("p", null, row.limits ?? ""), h("p", { class: "quiet" }, `${row.match || "every request"} · ${row.by ? `by ${row.by}` : "all together"}`),
+        h("p", null, row.limits ?? ""), h("p", { class: "quiet" }, byText(row)),
         h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": "The rule as YAML" }, h("span", null, typeof row.rule === "string" ? row.rule : yaml(row.rule))),
         row.updated_at ? h("p", { class: "quiet" }, `${row.updated_by || "somebody"}, ${ago(row.updated_at)}${row.note ? `: ${row.note}` : ""}`) : null),
       h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "What it does"),

@@ -4,17 +4,17 @@ import { RANGES, ruleCounts, sum } from "./counts.js";
 import { button, empty, h, table } from "./dom.js";
 import { ago, number } from "./format.js";
 import { edit } from "./edit.js";
-import { callOf, pill, throttle, throttleButton } from "./parts.js";
+import { byText, callOf, pill, throttle, throttleButton } from "./parts.js";
 import { spark } from "./chart.js";
 
-const PAGE = 50, DAY = { ...RANGES[1], step: 1800 };
+const PAGE = 50, DAY = { ...RANGES[1], step: "30m" };
 const STATES = ["", "enforce", "shadow", "disabled", "off", "expired", "bad"];
 
 function line(row, counts) {
   const own = counts?.get(row.id), passed = sum(own?.passed), refused = sum(own?.refused), would = sum(own?.would_refuse);
   return [
     h("span", null, h("a", { href: `#/rule/${encodeURIComponent(row.id)}` }, row.id), h("br"), pill(row.state), row.problems.length ? h("p", { class: "error" }, row.problems[0]) : null),
-    h("span", null, row.limits ?? "", h("br"), h("small", null, [row.match || "every request", row.by ? `by ${row.by}` : "all together"].join(" · "))),
+    h("span", null, row.limits ?? "", h("br"), h("small", null, byText(row))),
     own ? h("span", null, spark(own.passed, `${number(passed)} passed in a day`), h("small", null, number(passed))) : "",
     own ? h("span", null, spark(would ? own.would_refuse : own.refused, would ? `${number(would)} would have been refused in a day` : `${number(refused)} refused in a day`, would ? "shadow" : "refused"),
       h("small", null, would ? `${number(would)} would be` : number(refused))) : "",

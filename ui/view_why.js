@@ -11,7 +11,7 @@ function explained(rule) {
     h("div", { class: "head" }, h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), " ", pill(rule.mode)),
       h("span", null, rule.by.length ? subjectLink(rule.id, rule.by) : "all together", rule.plan ? ` · plan ${rule.plan}` : "", rule.override ? " · has an override" : "")),
     rule.penalty?.penalised ? h("p", { class: "banner" }, `Penalised until ${instant(rule.penalty.until)}: every request is refused.`) : null,
-    limits(rule.limits));
+    limits(rule.limits, rule.id));
 }
 
 function verdict(data) {

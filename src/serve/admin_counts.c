@@ -47,10 +47,10 @@ static bool read_instant(struct http_call *call, const char *name, int64_t other
 
 static bool read_times(struct http_call *call, int64_t now_s, struct span *ret)
 {
-    uint64_t last_s;
+    int64_t last_us = LAST_DEFAULT_S * US_PER_S;
     bool has_last = http_parameter(call, "last", 0).ptr, has_from = http_parameter(call, "from", 0).ptr;
-    if (!admin_number(call, "last", COUNTS_STEP_S, LAST_MAX_S, LAST_DEFAULT_S, &last_s) ||
-        !read_instant(call, "to", now_s, &ret->to_s) || !read_instant(call, "from", now_s - (int64_t)last_s, &ret->from_s))
+    if (!admin_length(call, "last", COUNTS_STEP_S * US_PER_S, LAST_MAX_S * US_PER_S, &last_us) ||
+        !read_instant(call, "to", now_s, &ret->to_s) || !read_instant(call, "from", now_s - last_us / US_PER_S, &ret->from_s))
         return false;
     if (has_last && (has_from || http_parameter(call, "to", 0).ptr))
         http_error(call, 400, NULL, "the parameter `last` cannot be combined with `from` and `to`");
@@ -85,13 +85,16 @@ static uint64_t default_step(const struct span *span, int64_t now_s)
 static bool read_span(struct http_call *call, size_t rules, struct span *ret)
 {
     int64_t now_s = clock_within(clock_now_us()) / US_PER_S;
-    if (!read_times(call, now_s, ret) ||
-        !admin_number(call, "step", COUNTS_STEP_S, LAST_MAX_S, default_step(ret, now_s), &ret->step_s))
+    if (!read_times(call, now_s, ret))
         return false;
-    if (ret->step_s % COUNTS_STEP_S != 0) {
-        http_error(call, 400, NULL, "the parameter `step` must be a multiple of %d", COUNTS_STEP_S);
+    int64_t step_us = (int64_t)default_step(ret, now_s) * US_PER_S;
+    if (!admin_length(call, "step", COUNTS_STEP_S * US_PER_S, LAST_MAX_S * US_PER_S, &step_us))
+        return false;
+    if (step_us % (COUNTS_STEP_S * US_PER_S) != 0) {
+        http_error(call, 400, NULL, "the parameter `step` must be a multiple of %ds", COUNTS_STEP_S);
         return false;
     }
+    ret->step_s = (uint64_t)(step_us / US_PER_S);
     uint64_t most = COUNTS_ASKED_MAX / (rules ? rules : 1), points = points_of(ret, ret->step_s);
     if (most > COUNTS_ASKED_POINTS)
         most = COUNTS_ASKED_POINTS;

@@ -1,10 +1,12 @@
 """The page, in a real browser against a real service: what people do there, end to end."""
 
+import json
 import os
 import time
 
 import pytest
 
+import support
 from support import BUILD, expect, has, until
 from support.browser import Browser, By
 from support.service import Service
@@ -103,7 +105,7 @@ def test_headers_of_the_page(served):
         expect((again.status, again.body), (304, b""))
     expect(served.ask(served.admin, "GET", "/ui/none.js").status, 404)
     expect(served.ask(served.admin, "GET", "/ui/..%2fmain.js").status, 404)
-    expect(served.ask(served.admin, "POST", "/ui/main.js").status, 405)
+    expect(served.steer("POST", "/ui/main.js").status, 405)
 
 
 # ---- now ----
@@ -198,8 +200,8 @@ def test_a_rule_is_changed_reviewed_and_undone(served, page):
     until(lambda: not page.find(".field.wrong"), "the error is gone")
     page.click("Review…")
     page.see("Why")
-    has(page.find(".diff .added")[0].text, "max: 4")
-    has(page.find(".diff .removed")[0].text, "max: 3")
+    has(page.find(".diff .added", page.dialog())[0].text, "max: 4")
+    has(page.find(".diff .removed", page.dialog())[0].text, "max: 3")
     shot(page, "review")
     expect(served.steer("GET", "/v1/rules/ocr").json()["rule"]["limits"][0]["max"], 3, "a review changes nothing")
     page.fill("Why", "one more for everybody — “ünïcödé”")
@@ -322,7 +324,7 @@ def test_what_if(served, page):
     text.clear()
     text.send_keys("id: ocr\nmatch: { event: ocr }\nby: [key]\nlimits: [1 per 1h]\n")
     page.click("Run")
-    page.see("As it is", "As it would be", "would be refused")
+    page.see("As it is", "As it would be", "more requests would be refused")
     shot(page, "what-if")
 
 
@@ -336,7 +338,7 @@ def test_what_if_with_a_log(served, page, tmp_path):
     text.clear()
     text.send_keys("id: new\nmatch: { path: /a }\nby: [ip]\nlimits: [{ algorithm: fixed_window, max: 5, per: 1h }]\n")
     page.click("Run")
-    page.see("40 requests more would be refused", "50 requests")
+    page.see("40 more requests would be refused", "50 requests")
 
 
 def test_plans_and_budgets(served, page):
@@ -409,23 +411,22 @@ def test_the_service_restarts_under_the_page():
 # ---- many ----
 
 
-def test_many_rules_and_subjects(served, page):
+def test_many_rules():
     rules = [{"id": f"many-{i:05}", "match": {"path": f"/many/{i}"}, "by": ["user"], "limits": "10 per 1m"} for i in range(10000)]
-    import json
-    import support
-
-    text = os.path.join(served.data, "many.json")
-    with open(text, "w", encoding="utf-8") as out:
-        json.dump({"rules": rules}, out)
-    done = support.weir("rules", "import", text, "--from", f"sqlite:{served.data}/rules.db")
-    expect(done.returncode, 0, done.stderr)
-    until(lambda: served.steer("GET", "/v1/status").json()["rules"]["count"] > 10000, "they are in force")
-    view(page, "#/rules", "many-00000", "Next page")
-    page.click("Next page")
-    page.see("many-00050")
-    page.find("input[type=search]")[0].send_keys("many-0999\n")
-    page.see("many-09990")
-    expect(len(page.find("tbody tr")), 10)
+    with Service(rules=None) as s, Browser() as b:
+        text = os.path.join(s.data, "many.json")
+        with open(text, "w", encoding="utf-8") as out:
+            json.dump({"rules": rules}, out)
+        done = support.weir("rules", "import", text, "--from", f"sqlite:{s.data}/rules.db")
+        expect(done.returncode, 0, done.stderr)
+        until(lambda: s.steer("GET", "/v1/status").json()["rules"]["count"] > 10000, "they are in force")
+        b.sign_in(s, hash_part="#/rules")
+        b.see("many-00000", "Next page")
+        b.click("Next page")
+        b.see("many-00050")
+        b.find("input[type=search]")[0].send_keys("many-0999\n")
+        b.see("many-09990")
+        expect(len(b.find("tbody tr")), 10)
 
 
 # ---- for everybody ----
@@ -438,7 +439,7 @@ def test_accessibility(served, dark, width):
         b.see("Sign in to weir")
         expect(b.accessibility(), [], "sign in")
         b.sign_in(served)
-        for hash_part, text in (("#/", "Busiest rules"), ("#/refused?last=3600", "Refused"), ("#/rules", "ocr"), ("#/rule/ocr", "History"), ("#/refused/ocr/u1", "Limits"),
+        for hash_part, text in (("#/", "Busiest rules"), ("#/refused?last=1h", "Refused"), ("#/rules", "ocr"), ("#/rule/ocr", "History"), ("#/refused/ocr/u1", "Limits"),
                                 ("#/why?event=ocr&key=u1", "It would"), ("#/what-if", "Run"), ("#/plans", "free"), ("#/changes", "Undo")):
             view(b, hash_part, text)
             time.sleep(0.3)
@@ -451,13 +452,12 @@ def test_accessibility(served, dark, width):
 def test_by_keyboard(served, page):
     """Everything can be reached and done with keys alone."""
     view(page, "#/rules", "ocr")
-    body = page.find("body")[0]
+    page.driver.execute_script("document.querySelector('.skip').focus()")
     reached = set()
     for _ in range(60):
         page.driver.switch_to.active_element.send_keys("\ue004")
         reached.add(page.driver.switch_to.active_element.text or page.driver.switch_to.active_element.get_attribute("aria-label"))
     has("\n".join(map(str, reached)), "Throttle a call…", "New rule…", "Sign out", "Changes", "ocr")
-    body.send_keys("")
     page.click("Throttle a call…")
     page.see("Which")
     page.driver.switch_to.active_element.send_keys("\ue00c")

@@ -87,7 +87,7 @@ def test_current(s):
     """The step that has begun is in every answer, before it is in the file and after."""
     expect(totals(s), {}, "before")
     decide(s)
-    for step in (10, 30, 300, 3600):
+    for step in ("10s", "30s", "5m", "1h"):
         expect(totals(s, step=step), WANTED, f"step {step}")
         expect(by_rule(s, *WANTED_RULES, step=step), WANTED_RULES, f"step {step}")
     expect(by_rule(s, "unknown", "login", "login"), {"unknown": (0, 0, 0), "login": (2, 3, 0)})
@@ -140,7 +140,7 @@ def test_restart(s):
 
 
 def test_null_where_it_did_not_run(s):
-    found = counts(s, last=600, step=10)
+    found = counts(s, last="10m", step="10s")
     expect(found["all"]["allowed"][0], None, "before the start")
     expect(found["all"]["allowed"][-1], 0, "now")
     expect(found["all"]["store_up"][-1], None, "there is no store")
@@ -151,7 +151,7 @@ def test_null_where_it_did_not_run(s):
 
 
 @pytest.mark.parametrize(
-    "last, step, most", [(10, 10, 3), (3600, 10, 362), (86400, 300, 290), (604800, 1800, 338), (2678400, 7200, 374)]
+    "last, step, most", [("10s", 10, 3), ("1h", 10, 362), ("1d", 300, 290), ("7d", 1800, 338), ("31d", 7200, 374)]
 )
 def test_default_step(calm, last, step, most):
     found = counts(calm, last=last)
@@ -177,25 +177,25 @@ def test_from_to(s):
 @pytest.mark.parametrize(
     "query, said",
     [
-        ("last=9", "`last` must be a number, 10 to 2678400"),
-        ("last=2678401", "`last`"),
+        ("last=9s", "`last` must be a length of time, 10s to 31d"),
+        ("last=2678401s", "`last`"),
         ("last=-1", "`last`"),
-        ("last=1h", "`last`"),
-        ("last=60&from=2027-01-01T00:00:00Z", "cannot be combined"),
-        ("last=60&to=2027-01-01T00:00:00Z", "cannot be combined"),
+        ("last=3600", "`last`"),
+        ("last=60s&from=2027-01-01T00:00:00Z", "cannot be combined"),
+        ("last=60s&to=2027-01-01T00:00:00Z", "cannot be combined"),
         ("to=2027-01-01T00:00:00Z", "needs `from`"),
         ("from=yesterday", "`from` must be an instant"),
         ("from=2027-02-30T00:00:00Z", "`from` must be an instant"),
         ("from=2000-01-01T00:00:00%2B01:00&to=1999-12-31T22:59:59Z", "later than"),
         ("from=9999-12-31T23:59:59Z", "must be an instant"),
         ("from=2100-01-01T00:00:00Z", "later than"),
-        ("from=1970-01-01T00:00:00Z&step=300", "at most 9000"),
-        ("from=1970-01-01T00:00:00Z&to=2110-01-01T00:00:00Z&step=10", "at most 9000"),
-        ("step=15", "multiple of 10"),
-        ("step=5", "`step`"),
-        ("step=0", "`step`"),
-        ("step=99999999999999999999", "`step`"),
-        ("last=86400&step=10&rule=" + "&rule=".join(f"r{i}" for i in range(40)), "at most 5000"),
+        ("from=1970-01-01T00:00:00Z&step=5m", "at most 9000"),
+        ("from=1970-01-01T00:00:00Z&to=2110-01-01T00:00:00Z&step=10s", "at most 9000"),
+        ("step=15s", "multiple of 10s"),
+        ("step=5s", "`step`"),
+        ("step=0s", "`step`"),
+        ("step=99999999999999999999s", "`step`"),
+        ("last=1d&step=10s&rule=" + "&rule=".join(f"r{i}" for i in range(40)), "at most 5000"),
         ("&".join(f"rule=r{i}" for i in range(91)), "more than 90"),
         ("rule=", "id of a rule"),
         ("rule=a%00b", "id of a rule"),
@@ -211,9 +211,9 @@ def test_mistakes(calm, query, said):
 
 def test_largest_questions(calm):
     """What is allowed is answered."""
-    expect(counts(calm, last=86400, step=10)["points"] in (8641, 8642), True)
-    expect(counts(calm, last=2678400, step=300)["points"] in (8928, 8929), True)
-    expect(len(counts(calm, rule=[f"r{i}" for i in range(90)], last=86400)["rules"]), 90)
+    expect(counts(calm, last="1d", step="10s")["points"] in (8641, 8642), True)
+    expect(counts(calm, last="31d", step="5m")["points"] in (8928, 8929), True)
+    expect(len(counts(calm, rule=[f"r{i}" for i in range(90)], last="1d")["rules"]), 90)
     expect(counts(calm, rule="(other)")["rules"][0]["rule"], "(other)")
     expect(counts(calm, rule="x" * 100)["rules"][0]["rule"], "x" * 100)
     expect(counts(calm, rule="<img onerror=x>'; DROP TABLE names")["rules"][0]["rule"], "<img onerror=x>'; DROP TABLE names")
@@ -230,7 +230,7 @@ def test_access(calm):
 def test_many_at_once(calm):
     """Questions beyond the bound are told to come back; all others are answered, and so is the next."""
     sockets = []
-    line = f"GET /v1/counts?last=2678400&step=300 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {calm.token}\r\n\r\n"
+    line = f"GET /v1/counts?last=31d&step=5m HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {calm.token}\r\n\r\n"
     for _ in range(60):
         sockets.append(calm.socket(calm.admin))
         sockets[-1].sendall(line.encode())
@@ -358,5 +358,5 @@ def test_many_rules():
         expect(stored(s, "SELECT sum(passed) FROM rules_300"), len(requests), "by rule")
         most = stored(s, "SELECT max(n) FROM (SELECT count(*) AS n FROM rules_10 WHERE rule <> 0 GROUP BY at_s)")
         expect(most <= 250, True, most)
-        page = by_rule(s, *ids[-50:], last=86400)
+        page = by_rule(s, *ids[-50:], last="1d")
         expect(len(page), 50)
