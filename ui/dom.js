@@ -23,15 +23,16 @@ export function svg(tag, properties, ...children) {
   return fill(document.createElementNS(SVG, tag), properties, children);
 }
 
-/** A button that cannot be clicked again before what it does is done. */
+/** A button that does nothing again before what it does is done. It is not disabled then: it would lose the focus. */
 export function button(text, action, properties) {
   const element = h("button", { type: "button", ...properties }, text);
   element.addEventListener("click", async (event) => {
-    element.disabled = true;
+    if (element.hasAttribute("aria-busy")) return;
+    element.setAttribute("aria-busy", "true");
     try {
       await action(event);
     } finally {
-      element.disabled = false;
+      element.removeAttribute("aria-busy");
     }
   });
   return element;

@@ -66,6 +66,15 @@ export function limits(list, rule) {
   return table(`Limits of ${rule}`, ["limit", "used", { text: "left", class: "figure" }, "resets", "pace"], rows, { class: "cards" });
 }
 
+/** Limits as a rule has them, in words: "100 per day, 20 tokens per 1h". */
+export const limitWords = (list) =>
+  [list ?? []].flat().map((limit) =>
+    typeof limit === "string" ? limit
+      : limit.concurrent !== undefined ? `${limit.concurrent} at the same time`
+        : `${number(limit.max)}${limit.unit ? ` ${limit.unit}` : ""} per ${limit.per ?? limit.calendar ?? ""}${limit.tz ? ` (${limit.tz})` : ""}`).join(", ");
+/** What an override gives, in words. */
+export const overrideWords = (row) => (row.override?.limits ? limitWords(row.override.limits) : row.state);
+
 // ---- throttling a call ----
 
 const LENGTHS = [["1s", "second"], ["1m", "minute"], ["1h", "hour"], ["1d", "day"]];

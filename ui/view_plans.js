@@ -1,11 +1,10 @@
 // Plans, budgets and overrides: what is sold, and how long it will last.
 import { get, query } from "./api.js";
 import { empty, field, h, table } from "./dom.js";
-import { number, span } from "./format.js";
-import { limits, pill } from "./parts.js";
+import { span } from "./format.js";
+import { limits, limitWords, pill } from "./parts.js";
 
 const PAGE = 200;
-const words = (limit) => (typeof limit === "string" ? limit : limit.concurrent !== undefined ? `${limit.concurrent} at the same time` : `${number(limit.max)}${limit.unit ? ` ${limit.unit}` : ""} per ${limit.per ?? limit.window ?? ""}`);
 const byOf = (row) => [row.rule?.by ?? []].flat();
 /** A limit for a day or longer is a budget. */
 const isBudget = (text) => /per (day|week|month|year|\d+d|\d+ days)|24h/.test(text);
@@ -15,7 +14,7 @@ function planCard(row) {
   return h("section", { class: "card" },
     h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(row.id)}` }, row.id), " ", pill(row.state)),
     h("p", { class: "quiet" }, `The plan is ${row.rule.plan}; counted ${byOf(row).length ? `by ${row.by}` : "all together"}.`),
-    table(`Plans of ${row.id}`, ["plan", "limits"], plans.map(([name, list]) => [name, [list].flat().map(words).join(", ")])));
+    table(`Plans of ${row.id}`, ["plan", "limits"], plans.map(([name, list]) => [name, limitWords(list)])));
 }
 
 async function budget(row) {

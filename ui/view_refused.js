@@ -2,7 +2,7 @@
 import { ask, get, may, path, query } from "./api.js";
 import { button, dialog, empty, field, h, note, table } from "./dom.js";
 import { instant, number, span, subject } from "./format.js";
-import { attempt, choice, confirmed, limits, override, subjectLink, throttleButton } from "./parts.js";
+import { attempt, choice, confirmed, limits, override, overrideWords, subjectLink, throttleButton } from "./parts.js";
 
 const TIMES = [
   { key: "", name: "Now" }, { key: "1h", name: "Hour" }, { key: "1d", name: "Day" }, { key: "7d", name: "Week" }, { key: "31d", name: "Month" },
@@ -58,7 +58,7 @@ async function one({ words: [rule, ...by], parameters, again }) {
     h("div", { class: "head" }, h("h1", null, subject(data.by)), h("div", { class: "tools" }, tools)),
     h("p", null, "Rule ", h("a", { href: `#/rule/${encodeURIComponent(rule)}` }, rule), data.plan ? ` · plan ${data.plan}` : "", " · ", h("a", { href: `#/refused${query({ rule })}` }, "others of this rule")),
     penalised && h("p", { class: "banner" }, `Penalised until ${instant(data.penalty.until)}, ${number(data.penalty.level)} in a row.`),
-    data.override && h("p", { class: "banner mild" }, `Has an override: ${row?.text ?? data.override.kind}${data.override.expires ? `, until ${instant(data.override.expires)}` : ""}${data.override.why ? ` (${data.override.why})` : ""}.`),
+    data.override && h("p", { class: "banner mild" }, `Has an override: ${row ? overrideWords(row) : data.override.kind}${data.override.expires ? `, until ${instant(data.override.expires)}` : ""}${data.override.why ? ` (${data.override.why})` : ""}.`),
     h("section", { class: "card" }, h("h2", null, "Limits"), data.limits.length ? limits(data.limits, rule) : h("p", null, "No limit holds for this subject.")),
     data.plans?.length ? h("p", { class: "tools" }, "As in plan ", data.plans.map((name) => h("a", { class: "button small", href: `#/refused/${[rule, ...by].map(encodeURIComponent).join("/")}${query({ plan: name })}` }, name))) : null,
   ].filter(Boolean);

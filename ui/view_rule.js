@@ -4,7 +4,7 @@ import { RANGES, rates, ruleCounts, startOf, sum } from "./counts.js";
 import { button, h, table } from "./dom.js";
 import { ago, instant, number } from "./format.js";
 import { edit } from "./edit.js";
-import { attempt, byText, changesTable, choice, confirmed, override, pill, undo } from "./parts.js";
+import { attempt, byText, changesTable, choice, confirmed, override, overrideWords, pill, undo } from "./parts.js";
 import { chart } from "./chart.js";
 import { yaml } from "./text.js";
 
@@ -37,7 +37,7 @@ async function overrides(id, after, again) {
   return h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "Overrides"), add),
     list.length
       ? table("Overrides", ["subject", "gets", "until", "why", { text: "", class: "tight" }], list.map((one) => [
-        one.subject, one.text ?? one.state, one.override?.expires ? instant(one.override.expires) : "", one.override?.why ?? "",
+        one.subject, overrideWords(one), one.override?.expires ? instant(one.override.expires) : "", one.override?.why ?? "",
         may("operate") && h("span", { class: "tools" }, button("Change…", async () => (await override(id, one.subject, one)) && again(), { class: "small" }),
           button("Remove", async () => (await attempt(() => ask("DELETE", path("rules", id, "overrides", one.subject)), "removed")) && again(), { class: "small danger" })),
       ]), { class: "cards" })
