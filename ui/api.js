@@ -11,6 +11,12 @@ export class ApiError extends Error {
 /** Called when the session is over. */
 export const session = { role: null, expires: null, onEnd: () => {} };
 
+/** The name under which changes are in the history; this browser remembers it. Empty: the role. */
+export const author = {
+  get: () => localStorage.getItem("author") ?? "",
+  set: (name) => localStorage.setItem("author", name),
+};
+
 const RANKS = { read: 1, operate: 2, admin: 3 };
 export const may = (role) => RANKS[session.role] >= RANKS[role];
 
@@ -39,6 +45,7 @@ export async function ask(method, where, { body, type, match, absent, note, sign
   if (match) headers["If-Match"] = `"${match}"`;
   if (absent) headers["If-None-Match"] = "*";
   if (note) headers["X-Weir-Note"] = encodeHeader(note);
+  if (method !== "GET" && author.get()) headers["X-Weir-Author"] = encodeHeader(author.get());
   let response;
   try {
     response = await fetch(where, {

@@ -33,8 +33,8 @@ function line(values, x, y, close) {
 }
 
 /** A small line without axes; `text` says what it shows. */
-export function spark(values, text, kind = "passed") {
-  const width = 120, height = 28, most = Math.max(1e-9, ...values.filter((value) => value !== null));
+export function spark(counts, text, kind = "passed") {
+  const width = 120, height = 28, values = counts.map((count) => count ?? 0), most = Math.max(1e-9, ...values);
   const x = (i) => (values.length > 1 ? (i / (values.length - 1)) * (width - 2) + 1 : 1);
   const y = (value) => height - 2 - (value / most) * (height - 4);
   return svg(

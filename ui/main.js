@@ -1,5 +1,5 @@
 // The frame of the page: signing in, the bar, and which view is shown.
-import { ask, get, session } from "./api.js";
+import { ask, author, get, session } from "./api.js";
 import { button, field, h, note } from "./dom.js";
 import { ago } from "./format.js";
 import { stop, watch } from "./live.js";
@@ -89,7 +89,7 @@ function drawBar(current) {
     h("div", { class: "inner" },
       h("a", { class: "name", href: "#/" }, h("img", { src: "/ui/icon.svg", alt: "" }), "weir"),
       h("nav", { "aria-label": "Views" }, links),
-      h("div", { class: "state" }, h("span", { id: "connection", role: "status" }), h("span", null, session.role),
+      h("div", { class: "state" }, h("span", { id: "connection", role: "status" }), h("span", null, author.get() ? `${author.get()} (${session.role})` : session.role),
         button("Sign out", signOut, { class: "small" }))),
   );
 }
@@ -110,6 +110,7 @@ watch.onState = (state) => {
 function signInForm(reason) {
   const token = h("input", { type: "password", autocomplete: "current-password", required: true, spellcheck: "false" });
   const box = field("Token", token, "The file admin-token in weir's data folder has it; operate-token and read-token allow less.");
+  const name = h("input", { value: author.get(), autocomplete: "name", maxlength: "100" });
   const signIn = h("button", { type: "submit", class: "main" }, "Sign in");
   const send = async (event) => {
     event.preventDefault();
@@ -118,6 +119,7 @@ function signInForm(reason) {
     try {
       const { data } = await ask("POST", "/v1/session", { body: { token: token.value.trim() } });
       Object.assign(session, data);
+      author.set(name.value.trim());
       token.value = "";
       show();
     } catch (error) {
@@ -133,7 +135,7 @@ function signInForm(reason) {
   stop();
   bar.replaceChildren();
   main.replaceChildren(
-    h("form", { class: "card signin", onsubmit: send }, h("h1", null, "Sign in to weir"), reason && h("p", { class: "banner mild" }, reason), box, h("div", { class: "actions" }, signIn)),
+    h("form", { class: "card signin", onsubmit: send }, h("h1", null, "Sign in to weir"), reason && h("p", { class: "banner mild" }, reason), box, field("Your name", name, "Optional: the history shows it with your changes."), h("div", { class: "actions" }, signIn)),
   );
   document.title = "Sign in · weir";
   token.focus();
