@@ -8,7 +8,8 @@ import zipfile
 
 import pytest
 
-from support import BUILD, until
+import support
+from support import BUILD
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="python3-selenium is missing")
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException  # noqa: E402
@@ -16,8 +17,12 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.support.select import Select  # noqa: E402
 
 AXE = "axe-playwright-python==0.1.8"
-# What these places of the page mean is for people to judge: see their reasons.
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+def until(condition, what):
+    """Each look at the page takes time of the browser."""
+    support.until(condition, what, pause=0.05)
 
 
 def axe_source():
