@@ -170,7 +170,7 @@ def test_from_to(s):
     expect(totals(s, **{"from": instant(60), "to": instant(-600)}), WANTED, "beyond now")
     found = counts(s, **{"from": "2001-01-01T01:00:00+01:00", "to": "2001-01-01T00:09:59Z"})
     expect((found["start"], found["step_s"], found["points"]), ("2001-01-01T00:00:00Z", 300, 2))
-    found = counts(s, **{"from": "1970-01-01T00:00:00Z", "to": "1970-01-01T00:00:00Z", "step": 10})
+    found = counts(s, **{"from": "1970-01-01T00:00:00Z", "to": "1970-01-01T00:00:00Z", "step": "10s"})
     expect((found["start"], found["points"]), ("1970-01-01T00:00:00Z", 1))
 
 
