@@ -14,7 +14,7 @@ const tile = (kind, name) => {
 
 function tiles() {
   const parts = {
-    passed: tile("passed", "Passed"), refused: tile("refused", "Refused"), shadow: tile("shadow", "Would be refused"), errors: tile("errors", "Errors"),
+    passed: tile("passed", "Passed"), refused: tile("refused", "Refused"), shadow: tile("shadow", "Would refuse"), errors: tile("errors", "Errors"),
     table: tile("good", "Table"), store: tile("good", "Store"), holds: tile("good", "In flight"),
   };
   const put = (part, figure, below = "", bad = false) => {
@@ -26,7 +26,7 @@ function tiles() {
     const n = event.decisions, second = (count) => rate(event.interval_s ? count / event.interval_s : 0);
     put(parts.passed, second(n.allowed), "a second");
     put(parts.refused, second(n.refused), "a second");
-    put(parts.shadow, second(n.shadow), "a second, by shadow rules");
+    put(parts.shadow, second(n.shadow), "a second, shadow rules");
     put(parts.errors, second(event.errors), "decisions a second without the store", event.errors > 0);
     put(parts.table, share(event.table.fill), "of the cells are in use", event.table.fill > 0.9);
     if (event.store) put(parts.store, event.store.up ? "up" : "down", event.store.up ? `${number(event.store.lease_tokens_held)} tokens leased` : event.store.problem ?? "", !event.store.up);
