@@ -109,6 +109,25 @@ bool block_read(struct cells *cells, uint64_t key, struct limit_state name, stru
     return sum == name.data;
 }
 
+bool block_read_one(const struct cells *cells, uint64_t key, struct limit_state name, struct held_one *ret)
+{
+    uint32_t most;
+    const struct block *b = block_at(cells, name.time, &most);
+    if (!b)
+        return false;
+    uint64_t claimed = load_8(&b->owner.high), data = load_plain(&b->data), time_count = load_plain(&b->time_count);
+    uint64_t until = load_plain(b->words[0]), origin = load_plain(b->words[0] + 1), amount = load_plain(b->words[0] + 2);
+    uint64_t terms = load_plain(b->words[0] + 3);
+    uint64_t sum = mix(mix(mix(key, claimed), data), time_count);
+    sum = mix(mix(sum, load_plain(&b->tag)), load_plain(&b->ended));
+    sum = mix(mix(mix(mix(sum, until), origin), amount), terms);
+    ret->state.time = time_count >> COUNT_BITS;
+    ret->state.data = data;
+    ret->claimed = claimed;
+    ret->hold = (struct hold){ (int64_t)until, origin, amount, terms };
+    return (time_count & ((1u << COUNT_BITS) - 1)) == 1 && sum == name.data;
+}
+
 /* ---- parts ---- */
 
 /* A large table has many blocks, most of which nobody has ever touched. Parts of them are marked when a block there is
@@ -274,27 +293,51 @@ static bool make_room(struct held *h, uint32_t most)
     return true;
 }
 
+/* Write what a block begins with, and one of its holds. Each returns the checksum so far. */
+static inline uint64_t write_head(struct block *b, uint64_t key, uint64_t claimed, struct limit_state state, uint32_t count,
+                                  uint64_t tag, int64_t ended_us)
+{
+    uint64_t time_count = state.time << COUNT_BITS | count;
+    store_plain(&b->data, state.data);
+    store_plain(&b->time_count, time_count);
+    store_plain(&b->tag, tag);
+    store_plain(&b->ended, (uint64_t)ended_us);
+    return mix(mix(mix(mix(mix(key, claimed), state.data), time_count), tag), (uint64_t)ended_us);
+}
+
+static inline uint64_t write_hold(uint64_t *to, uint64_t sum, const struct hold *from)
+{
+    store_plain(to, (uint64_t)from->until_us);
+    store_plain(to + 1, from->origin);
+    store_plain(to + 2, from->amount);
+    store_plain(to + 3, from->terms);
+    return mix(mix(mix(mix(sum, (uint64_t)from->until_us), from->origin), from->amount), from->terms);
+}
+
 static uint64_t write_content(struct block *b, uint64_t key, uint64_t claimed, const struct held *h)
 {
-    uint64_t time_count = h->state.time << COUNT_BITS | h->count;
-    uint64_t sum = mix(mix(mix(mix(mix(key, claimed), h->state.data), time_count), h->tag), (uint64_t)h->ended_us);
-    store_plain(&b->data, h->state.data);
-    store_plain(&b->time_count, time_count);
-    store_plain(&b->tag, h->tag);
-    store_plain(&b->ended, (uint64_t)h->ended_us);
-    for (uint32_t i = 0; i < h->count; i++) {
-        const struct hold *from = &h->holds[i];
-        uint64_t *to = b->words[i];
-        sum = mix(mix(mix(mix(sum, (uint64_t)from->until_us), from->origin), from->amount), from->terms);
-        store_plain(to, (uint64_t)from->until_us);
-        store_plain(to + 1, from->origin);
-        store_plain(to + 2, from->amount);
-        store_plain(to + 3, from->terms);
-    }
+    uint64_t sum = write_head(b, key, claimed, h->state, h->count, h->tag, h->ended_us);
+    for (uint32_t i = 0; i < h->count; i++)
+        sum = write_hold(b->words[i], sum, &h->holds[i]);
     return sum;
 }
 
-bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held *held, struct limit_state *ret)
+bool block_write_one(struct cells *cells, uint64_t key, int64_t now_us, struct limit_state state, uint64_t tag,
+                     const struct hold *hold, struct limit_state *ret, uint64_t *ret_claimed)
+{
+    CHECK(state.time < CLOCK_END_US);
+    uint64_t name, claimed;
+    struct block *b = claim(cells, false, key, now_us, &name, &claimed);
+    if (!b)
+        return false;
+    ret->time = name;
+    ret->data = write_hold(b->words[0], write_head(b, key, claimed, state, 1, tag, now_us), hold);
+    *ret_claimed = claimed;
+    return true;
+}
+
+bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held *held, struct limit_state *ret,
+                 uint64_t *ret_claimed)
 {
     CHECK(held->count > 0 && held->state.time < CLOCK_END_US);
     struct block *b = NULL;
@@ -310,6 +353,7 @@ bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held 
         ret->data = write_content(b, key, claimed, held);
     else
         block_free(cells, *ret, (word16){ key, claimed });
+    *ret_claimed = claimed;
     return fits;
 }
 

@@ -73,6 +73,13 @@ struct held {
     struct hold holds[BLOCK_LARGE_HOLDS + 1];
 };
 
+/* The same of a cell with one hold: what settling that needs. */
+struct held_one {
+    struct limit_state state;
+    uint64_t claimed;
+    struct hold hold;
+};
+
 /* Word by word: read as a whole, just written in halves, it would make the CPU wait. */
 static inline struct limit_state state_of(const struct held *h)
 {
@@ -100,9 +107,15 @@ void blocks_place(struct cells *cells, char *base);
 
 /* Reads the block that a state names. Returns false if the block has been reused, or is damaged. */
 bool block_read(struct cells *cells, uint64_t key, struct limit_state name, struct held *ret);
-/* Writes a block that no cell names yet, with at least one hold. Holds that do not fit are merged. Returns false if no
- * block is free. */
-bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held *held, struct limit_state *ret);
+/* The same for a block with one hold. Returns false if it has more. */
+bool block_read_one(const struct cells *cells, uint64_t key, struct limit_state name, struct held_one *ret);
+/* Writes a block that no cell names yet, with at least one hold. Holds that do not fit are merged. *ret_claimed is the high
+ * word of its owner. Returns false if no block is free. */
+bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held *held, struct limit_state *ret,
+                 uint64_t *ret_claimed);
+/* The same for the first hold of a cell. */
+bool block_write_one(struct cells *cells, uint64_t key, int64_t now_us, struct limit_state state, uint64_t tag,
+                     const struct hold *hold, struct limit_state *ret, uint64_t *ret_claimed);
 /* Returns the owner of a block. Call it while a cell names the block. */
 word16 block_owner(const struct cells *cells, struct limit_state name);
 /* Frees a block that no cell names any more. Does nothing if the block has a new owner: it can be claimed at any time. */

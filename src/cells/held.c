@@ -269,6 +269,38 @@ static struct cells_change judge_make(struct limit_state state, void *data)
                                   .outlook = { .decays_us = a->now_us + US_PER_S, .share = 1 } };
 }
 
+/* One try at the first hold of a cell that was looked at and has room to spare. (Cells of slots never have: see
+ * limit_quick_by.) If this fails, for whatever reason, try_charge does it from the start. */
+LIMIT_HOT bool hold_quick(struct cells *cells, const struct cells_ask *a, const struct cells_look *look,
+                          struct cells_terms *terms, struct cells_taken *ret)
+{
+    const struct limit_quick *q = &look->charge;
+    word16 s = { look->seen.low, look->seen.high };
+    struct limit_state state = { q->next.time, q->next.data }, name;
+    uint64_t claimed;
+    struct hold hold;
+    hold.until_us = a->now_us + terms->ttl_ms * US_PER_MS;
+    hold.origin = limit_origin(a->limit, state, a->now_us);
+    hold.amount = a->cost;
+    hold.terms = hold_terms(terms->id, terms->ttl_ms);
+    if (!block_write_one(cells, a->key, a->now_us, state, terms->tag, &hold, &name, &claimed))
+        return false;
+    struct limit_outlook outlook = { q->decays_us, a->limit->spare_us, (uint8_t)q->share };
+    if (!replace_as(CELL_HELD, look->cell, s, name, last_until(&outlook, hold.until_us))) {
+        block_free(cells, name, (word16){ a->key, claimed });
+        return false;
+    }
+    terms->origin = hold.origin;
+    ret->state.time = state.time;
+    ret->state.data = state.data;
+    ret->cell = look->cell;
+    ret->head = head_with(a->key, s.high);
+    ret->at_us = a->now_us;
+    ret->cost = a->cost;
+    ret->key = a->key;
+    return true;
+}
+
 bool cells_hold(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look, struct cells_terms *terms,
                 struct cells_taken *ret)
 {
@@ -279,6 +311,8 @@ bool cells_hold(struct cells *cells, const struct cells_ask *ask, const struct c
     enum outcome outcome = LOST;
     terms->kept = terms->joinable = false;
     terms->origin = 0;
+    if (look && look->cell && look->quick && hold_quick(cells, ask, look, terms, ret))
+        return true;
     if (look && look->cell)
         outcome = try_charge(cells, look->cell, ask, terms, look->seen, &charging, ret);
     while (outcome == LOST) {
@@ -435,10 +469,34 @@ static bool settle_lost(struct cells *cells, const struct limit *limit, const st
     return a.done;
 }
 
+/* One try at a hold that has not ended and is the only one of its cell. If this fails, for whatever reason, cells_settle
+ * goes the long way from the start. */
+LIMIT_HOT bool settle_quick(struct cells *cells, const struct limit *limit, const struct window *window,
+                            const struct cells_charged *charged, uint64_t to, int64_t now_us)
+{
+    struct held_one h;
+    word16 s;
+    struct cell *c = charged->id != 0 && !charged->stays ? find_charged(cells, charged, &s) : NULL;
+    if (!c || state_tag(s) != CELL_HELD || !block_read_one(cells, charged->key, state_payload(s), &h))
+        return false;
+    bool lasts = h.hold.until_us > now_us && !is_ahead(&h.hold, now_us) && !hold_is_over(&h.hold);
+    if (hold_id(&h.hold) != charged->id || !lasts)
+        return false;
+    if (charged->amount != to)
+        limit_amend(limit, window, h.hold.origin, charged->amount, to, now_us, &h.state);
+    struct limit_state state = { load_plain(&h.state.time), load_plain(&h.state.data) }; /* as state_of does */
+    if (!replace(c, s, state, limit_outlook(limit, state, now_us)))
+        return false;
+    block_free(cells, state_payload(s), (word16){ charged->key, h.claimed });
+    return true;
+}
+
 bool cells_settle(struct cells *cells, const struct limit *limit, const struct window *window,
                   const struct cells_charged *charged, uint64_t to, int64_t now_us)
 {
     CHECK(clock_valid(now_us) && to <= LIMIT_MAX_MAX);
+    if (settle_quick(cells, limit, window, charged, to, now_us))
+        return true;
     for (;;) {
         struct held h;
         word16 s;

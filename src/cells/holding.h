@@ -22,13 +22,19 @@ static inline bool read_held(struct cells *cells, struct cell *c, uint64_t key, 
     return true;
 }
 
-/* Returns the outlook of a state whose holds may last longer. */
-static inline struct limit_outlook last_as_long(const struct limit_outlook *outlook, const struct held *h)
+/* Returns the outlook of a state with a hold that may last longer. */
+static inline struct limit_outlook last_until(const struct limit_outlook *outlook, int64_t until_us)
 {
-    int64_t until_us = h->count ? h->holds[h->count - 1].until_us : 0, decays_us = outlook->decays_us;
+    int64_t decays_us = outlook->decays_us;
     if (until_us > decays_us)
         decays_us = until_us < CLOCK_END_US ? until_us : CLOCK_END_US;
     return (struct limit_outlook){ decays_us, outlook->spare_us, outlook->share };
+}
+
+/* The same for all holds. */
+static inline struct limit_outlook last_as_long(const struct limit_outlook *outlook, const struct held *h)
+{
+    return last_until(outlook, h->count ? h->holds[h->count - 1].until_us : 0);
 }
 
 enum put { PUT, PUT_LOST, PUT_NO_ROOM };
@@ -37,13 +43,14 @@ static inline enum put put_held(struct cells *cells, struct cell *c, uint64_t ke
                                 const struct limit_outlook *outlook, int64_t now_us)
 {
     struct limit_state next;
+    uint64_t claimed;
     bool put;
     if (h->count > 0) {
-        if (!block_write(cells, key, now_us, h, &next))
+        if (!block_write(cells, key, now_us, h, &next, &claimed))
             return PUT_NO_ROOM;
         put = replace_as(CELL_HELD, c, s, next, last_as_long(outlook, h));
         if (!put)
-            block_free(cells, next, block_owner(cells, next));
+            block_free(cells, next, (word16){ key, claimed });
     } else {
         put = replace(c, s, state_of(h), *outlook);
     }

@@ -131,7 +131,11 @@ static void hold(struct worker *w)
     struct cells_ask ask = ask_for(cost);
     struct cells_terms terms = { .id = ++play.next_id, .ttl_ms = TTL_MS };
     struct cells_taken taken;
-    bool took = cells_hold(play.table, &ask, NULL, &terms, &taken);
+    struct cells_look look;
+    bool looks = random_one_in(&play.random, 2);
+    if (looks)
+        cells_look(play.table, &ask, &look);
+    bool took = cells_hold(play.table, &ask, looks ? &look : NULL, &terms, &taken);
     if (!took)
         return;
     struct entry *entry = &w->entries[w->count++];
