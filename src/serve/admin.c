@@ -229,6 +229,15 @@ static void no_route(struct http_call *call, const char *allow)
                    SV_SHOWN(call->path, 200));
 }
 
+/* Browsers neither keep answers, nor guess their types, nor show them inside of other pages. */
+const struct weir_header admin_headers[ADMIN_HEADERS] = {
+    { WEIR_STR("Cache-Control"), WEIR_STR("no-store") },
+    { WEIR_STR("X-Content-Type-Options"), WEIR_STR("nosniff") },
+    { WEIR_STR("X-Frame-Options"), WEIR_STR("DENY") },
+    { WEIR_STR("Referrer-Policy"), WEIR_STR("no-referrer") },
+    { WEIR_STR("Cross-Origin-Resource-Policy"), WEIR_STR("same-origin") },
+};
+
 /* Signing in, which strangers may ask for, takes a small body, and a simulation a large one. */
 size_t admin_body_max(const struct http_call *call, void *data)
 {

@@ -49,6 +49,8 @@ extern const size_t admin_route_count;
 bool admin_screen(struct http_call *call, void *server);
 void admin_handle(struct http_call *call, void *server);
 size_t admin_body_max(const struct http_call *call, void *server);
+enum { ADMIN_HEADERS = 5 };
+extern const struct weir_header admin_headers[ADMIN_HEADERS];
 
 /* ---- who may ask ---- */
 

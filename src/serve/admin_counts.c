@@ -50,7 +50,8 @@ static bool read_times(struct http_call *call, int64_t now_s, struct span *ret)
     int64_t last_us = LAST_DEFAULT_S * US_PER_S;
     bool has_last = http_parameter(call, "last", 0).ptr, has_from = http_parameter(call, "from", 0).ptr;
     if (!admin_length(call, "last", COUNTS_STEP_S * US_PER_S, LAST_MAX_S * US_PER_S, &last_us) ||
-        !read_instant(call, "to", now_s, &ret->to_s) || !read_instant(call, "from", now_s - last_us / US_PER_S, &ret->from_s))
+        !read_instant(call, "to", now_s, &ret->to_s) ||
+        !read_instant(call, "from", now_s - last_us / US_PER_S, &ret->from_s))
         return false;
     if (has_last && (has_from || http_parameter(call, "to", 0).ptr))
         http_error(call, 400, NULL, "the parameter `last` cannot be combined with `from` and `to`");

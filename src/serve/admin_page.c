@@ -28,11 +28,7 @@ void admin_page(struct http_call *call, struct server *server)
     /* A browser asks each time whether its copy is current, so that the files of two versions never mix. */
     const struct weir_header headers[] = {
         { WEIR_STR("Content-Security-Policy"), WEIR_STR(CONTENT_POLICY) },
-        { WEIR_STR("X-Frame-Options"), WEIR_STR("DENY") },
-        { WEIR_STR("X-Content-Type-Options"), WEIR_STR("nosniff") },
-        { WEIR_STR("Referrer-Policy"), WEIR_STR("no-referrer") },
         { WEIR_STR("Cross-Origin-Opener-Policy"), WEIR_STR("same-origin") },
-        { WEIR_STR("Cross-Origin-Resource-Policy"), WEIR_STR("same-origin") },
         { WEIR_STR("Cache-Control"), WEIR_STR("no-cache") },
         { WEIR_STR("ETag"), weir_str(file->tag) },
     };

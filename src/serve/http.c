@@ -617,9 +617,21 @@ static void resume(struct call *call)
     uv_idle_start(&call->http->rerun, on_rerun);
 }
 
+static bool has_header(const struct http_answer *answer, sv name)
+{
+    for (size_t i = 0; i < answer->header_count; i++)
+        if (sv_eq_nocase(answer->headers[i].name, name))
+            return true;
+    return false;
+}
+
 static void add_answer_headers(struct call *call, const struct http_answer *answer)
 {
+    const struct http_service *service = &call->http->service;
     size_t bytes = 0;
+    for (size_t i = 0; i < service->header_count; i++)
+        if (!has_header(answer, service->headers[i].name))
+            add_answer_header(call, service->headers[i].name, service->headers[i].value);
     /* One that does not fit is left out, and not those after it: Retry-After comes last. */
     for (size_t i = 0; i < answer->header_count; i++) {
         size_t more = answer->headers[i].name.len + answer->headers[i].value.len + 4;
@@ -722,7 +734,6 @@ static ssize_t read_stream(void *data, uint64_t position, char *to, size_t most)
 
 struct http_stream *http_stream_begin(struct http_call *http_call, sv content_type, void (*gone)(void *data), void *data)
 {
-    static const struct weir_header no_store = { WEIR_STR("Cache-Control"), WEIR_STR("no-store") };
     struct call *call = (struct call *)http_call;
     struct http_stream *stream = calloc(1, sizeof *stream);
     call->response =
@@ -737,7 +748,7 @@ struct http_stream *http_stream_begin(struct http_call *http_call, sv content_ty
     call->stream = stream;
     call->status = 200;
     add_answer_header(call, SV("Content-Type"), content_type);
-    add_answer_headers(call, &(struct http_answer){ .headers = &no_store, .header_count = 1 });
+    add_answer_headers(call, &(struct http_answer){ 0 });
     int bytes = STREAM_SEND_BYTES;
     setsockopt(http_call->conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     conn_stream(http_call->conn, loop_now_ms(call->http->loop));

@@ -37,6 +37,9 @@ struct http_service {
     /* May be NULL. Called with the method, the path and the headers: the most bytes that the body may have; 0: as many as
      * the option request-bytes says. */
     size_t (*body_max)(const struct http_call *call, void *data);
+    /* That each answer has, unless it has its own of the same name. */
+    const struct weir_header *headers;
+    size_t header_count;
 };
 
 int http_new(struct http **ret, struct loop *loop, enum front front, const struct http_service *service);

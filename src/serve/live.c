@@ -171,8 +171,7 @@ static void turn_away(struct http_call *call, const char *why)
 void admin_live(struct http_call *call, struct server *server)
 {
     static const char *const none[] = { NULL };
-    static const struct weir_header head[] = { { WEIR_STR("Content-Type"), WEIR_STR("text/event-stream") },
-                                               { WEIR_STR("Cache-Control"), WEIR_STR("no-store") } };
+    static const struct weir_header head[] = { { WEIR_STR("Content-Type"), WEIR_STR("text/event-stream") } };
     struct live *live = server->live;
     struct live_stream *stream = find_free(live);
     if (!admin_check_parameters(call, none))

@@ -144,7 +144,7 @@ static int make_acceptor(struct server *server, struct loop *loop, enum front fr
     }
     struct http_service service = { decide_screen, decide_handle, server };
     if (front == FRONT_ADMIN)
-        service = (struct http_service){ admin_screen, admin_handle, server, admin_body_max };
+        service = (struct http_service){ admin_screen, admin_handle, server, admin_body_max, admin_headers, ADMIN_HEADERS };
     struct http *http = NULL;
     int r = http_new(&http, loop, front, &service);
     *ret = (struct loop_acceptor){ http_accept, http_free, http };

@@ -130,6 +130,13 @@ def test_all_rules_are_listed():
             expect((known.status, known.body, known.headers["ETag"]), (304, b"", tag))
 
 
+def test_browsers_keep_nothing():
+    with Checked(rules=None) as s:
+        for answer in (s.steer("GET", "/v1/rules"), s.ask(s.admin, "GET", "/v1/rules"), s.steer("GET", "/nowhere")):
+            found = {name: answer.headers.get(name) for name in ("Cache-Control", "X-Content-Type-Options", "X-Frame-Options")}
+            expect(found, {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"})
+
+
 def test_rules_are_listed_by_pages():
     with Checked(rules=None) as s:
         def ids(query):
