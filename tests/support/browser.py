@@ -144,13 +144,14 @@ class Browser:
         """What the console has of errors: scripts that failed, and what the content policy has stopped."""
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE" and "favicon" not in entry["message"]]
 
-    def accessibility(self, tags=None):
-        """What axe finds wrong, by all of its rules or those with these tags."""
+    def accessibility(self, rules=None):
+        """What axe finds wrong, by all of its rules or by these."""
         # The page's own policy allows no scripts from elsewhere; the debugger may run them.
         if not self.driver.execute_script("return !!window.axe"):
             self.command("Runtime.evaluate", expression=axe_source())
         found = self.driver.execute_async_script(
-            "const done = arguments[1]; axe.run(document, {runOnly: arguments[0]}).then((r) => done(r.violations))", tags or AXE_TAGS)
+            "const done = arguments[1]; axe.run(document, {runOnly: arguments[0]}).then((r) => done(r.violations))",
+            {"type": "rule", "values": rules} if rules else {"type": "tag", "values": AXE_TAGS})
         return [f"{one['id']}: {one['help']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}" for one in found for node in one["nodes"]]
 
     def screenshot(self, path):
