@@ -8,8 +8,8 @@ export class ApiError extends Error {
   }
 }
 
-/** Called when the session is over. */
-export const session = { role: null, expires: null, onEnd: () => {} };
+/** Who is signed in. readOnly: the rules are a file. onEnd: called when the session is over. */
+export const session = { role: null, readOnly: false, onEnd: () => {} };
 
 /** The name under which changes are in the history; this browser remembers it. Empty: the role. */
 export const author = {
@@ -19,12 +19,14 @@ export const author = {
 
 const RANKS = { read: 1, operate: 2, admin: 3 };
 export const may = (role) => RANKS[session.role] >= RANKS[role];
+/** Rules and overrides of a file are not changed here. */
+export const mayChange = (role = "admin") => may(role) && !session.readOnly;
 
-/** {a: 1, b: [2, 3], c: undefined} as ?a=1&b=2&b=3 */
+/** {a: 1, b: [2, "", 3], c: undefined, d: ""} as ?a=1&b=2&b=&b=3 */
 export function query(parameters) {
   const words = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters ?? {}))
-    for (const one of [value].flat()) if (one !== undefined && one !== null && one !== "") words.append(name, one);
+    for (const one of [value].flat()) if (one !== undefined && one !== null && (one !== "" || Array.isArray(value))) words.append(name, one);
   const text = words.toString();
   return text ? `?${text}` : "";
 }
@@ -58,14 +60,11 @@ export async function ask(method, where, { body, type, match, absent, note, sign
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "weir does not answer", "it may be restarting; this page tries again");
+    throw new ApiError(0, "weir does not answer", method === "GET" ? "it may be restarting" : "look whether the change was made before you try again");
   }
   const data = await read(response);
   if (response.ok) return { status: response.status, data, tag: response.headers.get("etag")?.replaceAll('"', "") };
-  if (response.status === 401 && session.role) {
-    session.role = null;
-    session.onEnd();
-  }
+  if (response.status === 401 && session.role) session.onEnd();
   throw new ApiError(response.status, data.error ?? `the service answered ${response.status}`, data.hint);
 }
 

@@ -64,15 +64,18 @@ function legend(series) {
   return h("ul", { class: "legend" }, series.map((one) => h("li", { class: one.kind }, h("span", { class: "dot" }), one.name)));
 }
 
+const highest = (values) => (values.some((value) => value !== null) ? Math.max(...values.filter((value) => value !== null)) : null);
+
 function figures(series, start, step, unit) {
   const count = Math.max(...series.map((one) => one.values.length));
   const every = Math.max(1, Math.ceil(count / 60));
   const rows = [];
-  for (let i = 0; i < count; i += every) rows.push([instant((start + i * step) * 1000), ...series.map((one) => rate(one.values[i]))]);
+  for (let i = 0; i < count; i += every) rows.push([instant((start + i * step) * 1000), ...series.map((one) => rate(highest(one.values.slice(i, i + every))))]);
   return h(
     "details",
     null,
     h("summary", null, "Figures"),
+    every > 1 && h("p", { class: "quiet" }, "The highest of each time."),
     h("div", { class: "scroll figures", tabindex: "0", role: "region", "aria-label": "Figures of the chart" },
       h("table", null,
         h("caption", { class: "unseen" }, `Figures of the chart, ${unit}`),

@@ -31,6 +31,8 @@ export function button(text, action, properties) {
     element.setAttribute("aria-busy", "true");
     try {
       await action(event);
+    } catch (error) {
+      note(error.hint ? `${error.message}: ${error.hint}` : error.message, "bad");
     } finally {
       element.removeAttribute("aria-busy");
     }
@@ -64,8 +66,8 @@ export function table(caption, heads, rows, properties) {
   );
 }
 
-/** A dialog over the page. `build(close)` returns its content; Escape closes it. */
-export function dialog(title, build, properties) {
+/** A dialog over the page. `build(close)` returns its content; Escape and × close it, unless `guard` says no. */
+export function dialog(title, build, { guard = () => true, ...properties } = {}) {
   const heading = h("h2", { id: "dialog-title" }, title);
   const element = h("dialog", { "aria-labelledby": "dialog-title", ...properties });
   const before = document.activeElement;
@@ -75,13 +77,18 @@ export function dialog(title, build, properties) {
       element.close();
       resolve(result);
     };
+    const leave = async () => (await guard()) && close(undefined);
+    element.addEventListener("cancel", (event) => {
+      event.preventDefault();
+      leave();
+    });
     element.addEventListener("close", () => {
       element.remove();
       before?.focus?.();
       resolve(undefined);
     });
     element.append(
-      h("header", null, heading, button("×", () => close(undefined), { class: "plain", "aria-label": "Close" })),
+      h("header", null, heading, button("×", leave, { class: "plain", "aria-label": "Close" })),
       h("div", { class: "content" }, build(close)),
     );
     document.body.append(element);
@@ -89,11 +96,11 @@ export function dialog(title, build, properties) {
   });
 }
 
-/** A line at the lower edge that goes away again. */
+/** A line at the lower edge. A good one goes away by itself. */
 export function note(text, kind = "good") {
-  const line = h("p", { class: `note ${kind}` }, text);
+  const line = h("p", { class: `note ${kind}` }, text, " ", kind === "bad" && h("button", { type: "button", class: "small", onclick: () => line.remove() }, "Close"));
   document.getElementById("notes").append(line);
-  setTimeout(() => line.remove(), kind === "good" ? 6000 : 15000);
+  if (kind === "good") setTimeout(() => line.remove(), 6000);
 }
 
 /** What a list shows that is empty: what to do first. */

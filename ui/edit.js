@@ -1,7 +1,7 @@
 // Writing a rule: a form for what is common, YAML for everything, a review before it is saved.
 import { ask, get, path } from "./api.js";
 import { button, dialog, field, h, note } from "./dom.js";
-import { byText, choice, diff } from "./parts.js";
+import { byText, choice, confirmed, diff, withoutId } from "./parts.js";
 import { yaml } from "./text.js";
 
 const ALGORITHMS = ["token_bucket", "fixed_window", "sliding_window", "calendar"];
@@ -107,23 +107,32 @@ const clean = (document) => {
   return copy;
 };
 
-/** row: as GET /v1/rules/{id} answers; null: a new rule. Resolves to the id once it is saved. */
-export function edit(row) {
-  let document = row ? structuredClone(row.rule) : { match: {}, by: ["user"], limits: [{ max: 100, per: "1h" }] };
-  if (typeof document !== "object") document = {};
+/** row: as GET /v1/rules/{id} answers; null: a new rule. candidate: what the editor begins with instead. Resolves to the id
+ * once it is saved. */
+export function edit(row, candidate) {
+  // A row that is not a document is shown as it is.
+  const unreadable = typeof row?.rule === "string" ? row.rule : null;
+  let document = structuredClone(candidate ?? (unreadable ? {} : row?.rule) ?? { match: {}, by: ["user"], limits: [{ max: 100, per: "1h" }] });
+  const named = row?.id ?? document.id ?? "";
   delete document.id;
-  const start = clean(document);
-  let version = row?.version, tab = typeof row?.rule === "string" ? "yaml" : "form", timer = null, valid = true, boxes = new Map();
-  const id = h("input", { value: row?.id ?? "", required: true, spellcheck: "false", pattern: "[^\\s].*" });
+  const start = unreadable ? {} : clean(row ? withoutId(row.rule) : {}), first = JSON.stringify(clean(document));
+  let version = row?.version, tab = unreadable !== null ? "yaml" : "form", linted = 0, timer = null, valid = true, boxes = new Map();
+  const id = h("input", { value: named, required: true, spellcheck: "false", pattern: "[^\\s].*" });
   const text = h("textarea", { class: "code", spellcheck: "false", "aria-label": "The rule as YAML" });
   const body = h("div"), problems = h("div", { role: "alert" }), advice = h("div"), tabs = h("div");
 
   const lint = async () => {
     const source = tab === "yaml" ? text.value : yaml({ id: id.value || "new", ...clean(document) });
+    const number = ++linted;
     const { data } = await ask("POST", "/v1/lint", { body: source, type: "application/yaml" });
+    if (number !== linted) return data; // a newer text is being checked
     valid = data.valid;
-    if (tab === "yaml" && data.document && typeof data.document === "object" && !Array.isArray(data.document)) {
-      const { id: named, ...rest } = data.document;
+    const found = Array.isArray(data.document) && data.document.length === 1 ? data.document[0] : data.document;
+    if (tab === "yaml" && (Array.isArray(found) || typeof found !== "object" || found?.rules || found?.settings)) {
+      if (valid) data.errors.unshift({ line: 0, text: "write one rule here, not a list and not a whole file" });
+      valid = false;
+    } else if (tab === "yaml" && found) {
+      const { id: named, ...rest } = found;
       document = rest;
       if (!row && named !== undefined) id.value = named;
       if (row && named !== row.id) data.errors.unshift({ line: 0, text: `id: must stay ${row.id}: a rule with another id is another rule` }), (valid = false);
@@ -134,9 +143,10 @@ export function edit(row) {
   };
   const changed = () => {
     clearTimeout(timer);
-    timer = setTimeout(() => lint().catch(() => {}), 300);
+    timer = setTimeout(() => lint().catch((error) => problems.replaceChildren(h("p", { class: "error" }, error.message))), 300);
   };
-  text.addEventListener("input", changed);
+  let touched = false;
+  text.addEventListener("input", () => ((touched = true), changed()));
   const draw = () => {
     tabs.replaceChildren(choice("Edit as", [{ key: "form", name: "Form" }, { key: "yaml", name: "YAML" }], tab, async (one) => {
       if (tab === "yaml") {
@@ -147,7 +157,7 @@ export function edit(row) {
       draw();
     }));
     if (tab === "yaml") {
-      text.value = yaml({ id: id.value || "new-rule", ...clean(document) });
+      text.value = unreadable !== null && !touched ? unreadable : yaml({ id: id.value || "new-rule", ...clean(document) });
       body.replaceChildren(text);
     } else {
       const built = form(document, changed);
@@ -195,12 +205,17 @@ export function edit(row) {
     const tryIt = async () => {
       try {
         const { data } = await ask("PUT", `${path("rules", id.value.trim())}?dry_run=1`, { body: clean(document), match: version, absent: !version });
-        review.replaceChildren(
+        review.replaceChildren(...[
+          unreadable !== null && h("p", { class: "banner mild" }, "The row could not be read before: all of it is replaced."),
           h("p", null, h("strong", null, data.state), ` · ${data.limits ?? ""} · ${byText(data)}`),
           diff(row ? start : null, clean(document)), field("Why", why), error,
           h("div", { class: "actions" }, button("Back", () => show(editor)),
-            h("a", { class: "button", href: "#/what-if", onclick: () => (sessionStorage.setItem("candidate", yaml({ id: id.value.trim(), ...clean(document) })), close(undefined)) }, "What would it have done?"),
-            button("Save", () => save(version), { class: "main" })));
+            button("What would it have done?", () => {
+              sessionStorage.setItem("candidate", yaml({ id: id.value.trim(), ...clean(document) }));
+              close(undefined);
+              location.hash = "#/what-if";
+            }),
+            button("Save", () => save(version), { class: "main" }))].filter(Boolean));
         show(review);
       } catch (e) {
         if (e.status === 412) {
@@ -215,10 +230,5 @@ export function edit(row) {
     const show = (part) => room.replaceChildren(part);
     draw();
     return room;
-  }, { class: "wide" });
+  }, { class: "wide", guard: () => (JSON.stringify(clean(document)) === first && !(touched && !valid)) || confirmed("Drop your changes?", "What you have typed is not saved.", "Drop them") });
 }
-
-const withoutId = (rule) => {
-  const { id, ...rest } = typeof rule === "object" ? rule : { text: rule };
-  return rest;
-};

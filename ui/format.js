@@ -1,12 +1,13 @@
 // Numbers, lengths of time and instants, for people.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const small = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
 
 export const number = (n) => (n === null || n === undefined ? "–" : Math.abs(n) < 1e6 ? whole.format(n) : short.format(n));
 /** 0.4, 12, 3.2k: a rate a second. */
-export const rate = (n) => (n === null || n === undefined ? "–" : n > 0 && n < 10 ? n.toFixed(1) : n < 1e4 ? whole.format(n) : short.format(n));
+export const rate = (n) => (n === null || n === undefined ? "–" : n > 0 && n < 10 ? small.format(n) : n < 1e4 ? whole.format(n) : short.format(n));
 export const share = (n) => percent.format(n);
 
 const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
@@ -28,7 +29,7 @@ export function span(seconds) {
 const day = new Intl.DateTimeFormat("en-CA", { year: "numeric", month: "2-digit", day: "2-digit" });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const minutes = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-export const ownZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const ownZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** In the viewer's zone: "14:03:20" today, else "2026-11-17 14:03". */
 export function instant(value) {
@@ -39,6 +40,7 @@ export function instant(value) {
 
 /** "16:00 Asia/Shanghai": an instant in the zone of a rule. */
 export function inZone(value, zone) {
+  if (!zone || zone === ownZone) return "";
   const date = new Date(value);
   const format = { timeZone: zone, year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit" };
   try {
@@ -49,7 +51,7 @@ export function inZone(value, zone) {
 }
 
 /** The zone that a limit's sentence names: "20 per hour (Asia/Shanghai)". */
-export const zoneOf = (text) => /\(([A-Za-z_]+(?:\/[A-Za-z_+-]+)+)\)/.exec(text ?? "")?.[1];
+export const zoneOf = (text) => /\(([A-Za-z_]+(?:\/[A-Za-z0-9_+-]+)*)\)$/.exec(text ?? "")?.[1];
 
 export function ago(value) {
   const seconds = (Date.now() - new Date(value).getTime()) / 1000;
@@ -63,10 +65,17 @@ export const subject = (by) => (by?.length ? by.map((one) => `${one.name}=${one.
 export function ticks(start, end, most) {
   const widths = [10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 604800];
   const width = widths.find((one) => (end - start) / one <= most) ?? 604800;
-  const offset = new Date(start * 1000).getTimezoneOffset() * 60;
   const found = [];
-  for (let at = Math.ceil((start - offset) / width) * width + offset; at <= end; at += width) {
-    const date = new Date(at * 1000);
+  // Midnights and hours of the viewer's zone, also after its clocks have changed.
+  const at0 = new Date(start * 1000);
+  at0.setHours(0, 0, 0, 0);
+  for (let i = 0; ; i++) {
+    const date = new Date(at0);
+    if (width >= 86400) date.setDate(date.getDate() + (i * width) / 86400);
+    else date.setSeconds(i * width);
+    const at = date.getTime() / 1000;
+    if (at > end) break;
+    if (at < start) continue;
     const text = width >= 86400 ? date.toLocaleDateString("en-GB", { day: "numeric", month: "short" }) : width < 60 ? clock.format(date) : minutes.format(date);
     found.push({ at, text });
   }

@@ -13,6 +13,8 @@ function setState(next) {
 }
 
 function open() {
+  // A browser has few connections to a host: hidden pages give theirs back.
+  if (document.hidden) return;
   stream = new EventSource("/v1/live");
   stream.onopen = () => setState("open");
   stream.onmessage = (event) => {
@@ -28,6 +30,13 @@ function open() {
     }
   };
 }
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    stream?.close();
+    stream = null;
+  } else if (listeners.size && !stream) open();
+});
 
 /** Calls `listener` with each event. Returns a function that ends this. */
 export function listen(listener) {

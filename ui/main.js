@@ -1,7 +1,6 @@
 // The frame of the page: signing in, the bar, and which view is shown.
 import { ask, author, get, session } from "./api.js";
-import { button, field, h, note } from "./dom.js";
-import { ago } from "./format.js";
+import { button, dialog, field, h, note } from "./dom.js";
 import { stop, watch } from "./live.js";
 import * as changes from "./view_changes.js";
 import * as now from "./view_now.js";
@@ -27,10 +26,18 @@ const views = {
 const main = document.getElementById("main"), bar = document.getElementById("bar");
 let leave = [], shown = 0;
 
+function decode(word) {
+  try {
+    return decodeURIComponent(word);
+  } catch {
+    return word;
+  }
+}
+
 /** "#/rule/a%20b?tab=history" as {name, words, parameters}. */
 function place() {
   const [route, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const [name, ...words] = route.split("/").map((word) => decodeURIComponent(word));
+  const [name, ...words] = route.split("/").map(decode);
   return { name: views[name] ? name : "", words, parameters: new URLSearchParams(query) };
 }
 
@@ -48,7 +55,6 @@ async function show({ focus = true } = {}) {
   const context = {
     words,
     parameters,
-    main,
     current: () => number === shown,
     onLeave: (f) => (number === shown ? leave.push(f) : f()),
     again: () => show({ focus: false }),
@@ -89,25 +95,30 @@ function drawBar(current) {
     h("div", { class: "inner" },
       h("a", { class: "name", href: "#/" }, h("img", { src: "/ui/icon.svg", alt: "" }), "weir"),
       h("nav", { "aria-label": "Views" }, links),
-      h("div", { class: "state" }, h("span", { id: "connection", role: "status" }), h("span", null, author.get() ? `${author.get()} (${session.role})` : session.role),
+      h("div", { class: "state" }, connection, h("span", null, author.get() ? `${author.get()} (${session.role})` : session.role),
         button("Sign out", signOut, { class: "small" }))),
   );
 }
 
-let lostAt = null;
+// A stream that ends after its time is open again before anybody has to know.
+const connection = h("span", { id: "connection", role: "status" });
+let lost = null;
 watch.onState = (state) => {
-  const place = document.getElementById("connection");
-  if (state === "lost") lostAt ??= Date.now();
-  if (state !== "lost" && lostAt) {
-    if (Date.now() - lostAt > 5000) note("weir is back");
-    lostAt = null;
-  }
-  if (place) place.textContent = state === "lost" ? `weir does not answer (since ${ago(lostAt)})` : "";
+  clearTimeout(lost);
+  if (state === "lost") lost = setTimeout(() => (connection.textContent = "weir does not answer"), 4000);
+  else connection.textContent = "";
 };
 
 // ---- signing in ----
 
-function signInForm(reason) {
+/** Whether the rules are a file is asked once for a session. */
+async function enter(data) {
+  session.role = data.role;
+  session.readOnly = (await get("/v1/status")).source.read_only;
+}
+
+/** The form; `done` is called when somebody is signed in. */
+function signInForm(reason, done) {
   const token = h("input", { type: "password", autocomplete: "current-password", required: true, spellcheck: "false" });
   const box = field("Token", token, "The file admin-token in weir's data folder has it; operate-token and read-token allow less.");
   const name = h("input", { value: author.get(), autocomplete: "name", maxlength: "100" });
@@ -118,10 +129,10 @@ function signInForm(reason) {
     box.classList.remove("wrong");
     try {
       const { data } = await ask("POST", "/v1/session", { body: { token: token.value.trim() } });
-      Object.assign(session, data);
       author.set(name.value.trim());
       token.value = "";
-      show();
+      await enter(data);
+      done();
     } catch (error) {
       box.classList.add("wrong");
       box.querySelector(".error").textContent = error.status === 401 ? "This token is not valid." : error.message;
@@ -130,31 +141,46 @@ function signInForm(reason) {
       signIn.disabled = false;
     }
   };
+  return h("form", { onsubmit: send }, reason && h("p", { class: "banner mild" }, reason), box, field("Your name", name, "Optional: the history shows it with your changes."),
+    h("div", { class: "actions" }, signIn));
+}
+
+/** Instead of everything else. */
+function showSignIn(reason) {
   leaveView();
   shown++;
   stop();
   bar.replaceChildren();
-  main.replaceChildren(
-    h("form", { class: "card signin", onsubmit: send }, h("h1", null, "Sign in to weir"), reason && h("p", { class: "banner mild" }, reason), box, field("Your name", name, "Optional: the history shows it with your changes."), h("div", { class: "actions" }, signIn)),
-  );
+  main.replaceChildren(h("div", { class: "card signin" }, h("h1", null, "Sign in to weir"), signInForm(reason, () => show())));
   document.title = "Sign in · weir";
-  token.focus();
+  main.querySelector("input").focus();
 }
 
 async function signOut() {
   await ask("DELETE", "/v1/session").catch(() => {});
   session.role = null;
-  signInForm("You are signed out.");
+  showSignIn("You are signed out.");
 }
 
-session.onEnd = () => signInForm("Your session is over: sign in again. What you had typed elsewhere on the page is lost.");
+/** Over everything else, so that nothing that was typed is lost. */
+let signingIn = false;
+session.onEnd = async () => {
+  if (signingIn || !session.role) return;
+  signingIn = true;
+  const done = await dialog("Sign in again", (close) => signInForm("Your session is over. What you were doing is still here: do it again when you are signed in.", () => close(true)));
+  signingIn = false;
+  if (!done) {
+    session.role = null;
+    showSignIn();
+  } else if (!document.querySelector("dialog[open]")) show({ focus: false });
+};
 
 async function begin() {
   try {
-    Object.assign(session, await get("/v1/session"));
+    await enter(await get("/v1/session"));
     show();
   } catch (error) {
-    if (error.status === 401) signInForm();
+    if (error.status === 401) showSignIn();
     else {
       main.replaceChildren(h("p", { class: "banner" }, error.message));
       setTimeout(begin, 2000);
@@ -162,5 +188,12 @@ async function begin() {
   }
 }
 
-window.addEventListener("hashchange", () => show());
+window.addEventListener("hashchange", () => {
+  for (const one of document.querySelectorAll("dialog[open]")) one.close();
+  show();
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  (main.querySelector("h1") ?? main).focus();
+});
 begin();

@@ -1,5 +1,5 @@
 // Parts that several views share.
-import { ask, get, may, path, query } from "./api.js";
+import { ask, get, may, mayChange, path, query } from "./api.js";
 import { button, dialog, field, h, note, table } from "./dom.js";
 import { ago, instant, inZone, number, share, span, subject, zoneOf } from "./format.js";
 import { difference, yaml } from "./text.js";
@@ -49,7 +49,7 @@ export function meter(used, max) {
 
 /** An instant in the viewer's zone, and in that of the rule if it is another one. */
 export function when(value, zone) {
-  return h("time", { datetime: value, title: value }, instant(value), zone && h("small", null, ` (${inZone(value, zone)})`));
+  return h("time", { datetime: value, title: value }, instant(value), inZone(value, zone) && h("small", null, ` (${inZone(value, zone)})`));
 }
 
 /** The limits of a subject or of an explained rule. */
@@ -79,67 +79,108 @@ export const overrideWords = (row) => (row.override?.limits ? limitWords(row.ove
 
 const LENGTHS = [["1s", "second"], ["1m", "minute"], ["1h", "hour"], ["1d", "day"]];
 
-/** The call that a rule is for, as far as the form can show it. */
-export const callOf = (rule) => ({
-  event: typeof rule?.match?.event === "string" ? rule.match.event : undefined,
-  method: [rule?.match?.method ?? []].flat().find((one) => typeof one === "string"),
-  path: typeof rule?.match?.path === "string" ? rule.match.path : undefined,
-  by: [rule?.by ?? []].flat()[0],
-});
+/** The call that a rule is for. */
+export const callOf = (rule) => ({ match: typeof rule === "object" ? rule?.match : undefined, by: [rule?.by ?? []].flat()[0] });
 
-/** A rule for one call, from what is known of it: {event, method, path, by}, or {rule}: the call of that rule. */
+/** Whether the form can show it: an event, or a method and a path. */
+const isSimple = (match) => {
+  const names = Object.keys(match ?? {});
+  return names.every((name) => ["event", "method", "path"].includes(name) && typeof match[name] === "string") && !(match?.event && names.length > 1);
+};
+const WHOM = [["user", "each user"], ["ip", "each address"], ["key", "each key"], ["", "everybody together"]];
+
+/** A short name of what the throttle is for: another call, or another way to count it, has another one. */
+function throttleId(rule) {
+  let hash = 2166136261;
+  for (const byte of new TextEncoder().encode(JSON.stringify([rule.match, rule.by ?? []]))) hash = Math.imul(hash ^ byte, 16777619) >>> 0;
+  const words = [rule.match.event ?? [rule.match.method ?? [], rule.match.path ?? []].flat(2).join("-")].map((one) => (typeof one === "string" ? one : "")).join("-");
+  const slug = words.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 40);
+  return `throttle-${slug || "call"}-${hash.toString(36)}`;
+}
+
+/** A rule for one call, from what is known of it: {match, by}, {event, method, path, by}, or {rule}: the call of that rule. */
 export async function throttle(known = {}) {
   if (known.rule) known = { ...callOf((await get(path("rules", known.rule)).catch(() => null))?.rule), ...(known.by ? { by: known.by } : {}) };
+  const given = known.match ?? (known.event ? { event: known.event } : { method: known.method, path: known.path });
+  const simple = isSimple(JSON.parse(JSON.stringify(given ?? {})));
   const max = h("input", { type: "number", min: "0", max: "9007199254740991", value: "10", required: true });
   const per = h("select", null, LENGTHS.map(([value, name]) => h("option", { value }, name)));
   per.value = "1m";
-  const whom = h("select", null, h("option", { value: "user" }, "each user"), h("option", { value: "ip" }, "each address"),
-    h("option", { value: "key" }, "each key"), h("option", { value: "" }, "everybody together"));
+  const whoms = WHOM.some(([value]) => value === (known.by ?? "")) ? WHOM : [[known.by, `each ${known.by}`], ...WHOM];
+  const whom = h("select", null, whoms.map(([value, name]) => h("option", { value }, name)));
   whom.value = known.by ?? "";
-  const what = h("input", { value: known.event ? known.event : [known.method, known.path].filter(Boolean).join(" "), required: true, spellcheck: "false" });
+  const what = h("input", { value: given.event ?? [given.method, given.path].filter(Boolean).join(" "), required: true, spellcheck: "false" });
   const kind = h("select", null, h("option", { value: "path" }, "a call: METHOD /path"), h("option", { value: "event" }, "an event"));
-  kind.value = known.event ? "event" : "path";
+  kind.value = given.event ? "event" : "path";
   const until = h("select", null, [["", "until it is removed"], ["3600", "for an hour"], ["7200", "for two hours"], ["86400", "for a day"], ["604800", "for a week"]]
     .map(([value, name]) => h("option", { value }, name)));
   const shadow = h("input", { type: "checkbox" });
   const why = h("input", { maxlength: "500", placeholder: "for the history" });
 
-  const document = () => {
+  const typed = () => {
     const [first, ...rest] = what.value.trim().split(/\s+/);
-    const match = kind.value === "event" ? { event: what.value.trim() } : rest.length ? { method: first.toUpperCase(), path: rest.join(" ") } : { path: first };
-    const rule = { match, by: whom.value ? [whom.value] : undefined, limits: [{ max: Number(max.value), per: per.value }], mode: shadow.checked ? "shadow" : undefined };
+    return kind.value === "event" ? { event: what.value.trim() } : rest.length ? { method: first.toUpperCase(), path: rest.join(" ") } : { path: first };
+  };
+  const document = () => {
+    const rule = { match: simple ? typed() : given, by: whom.value ? [whom.value] : undefined, limits: [{ max: Number(max.value), per: per.value }], mode: shadow.checked ? "shadow" : undefined };
     if (until.value) rule.expires = new Date(Date.now() + 1000 * until.value).toISOString().replace(/\.\d+/, "");
     return JSON.parse(JSON.stringify(rule));
   };
-  const id = () => `throttle-${what.value.trim().toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "call"}`;
 
   return dialog("Throttle a call", (close) => {
     const error = h("p", { class: "error", role: "alert" });
+    const put = async (rule, id, taken) => {
+      await ask("PUT", path("rules", id), { body: rule, match: taken?.version, absent: !taken, note: why.value });
+      note(`${id} is in force`);
+      close(id);
+    };
+    const replace = (rule, id, taken) =>
+      room.replaceChildren(h("p", { class: "banner mild" }, `${id} limits this call already. It would become:`), diff(withoutId(taken.rule), rule), error,
+        h("div", { class: "actions" }, button("Back", () => room.replaceChildren(form)), button("Replace", () => put(rule, id, taken), { class: "main" })));
     const save = async (event) => {
       event.preventDefault();
       error.textContent = "";
       try {
-        const taken = await get(path("rules", id())).catch((e) => (e.status === 404 ? null : Promise.reject(e)));
-        await ask("PUT", path("rules", id()), { body: document(), match: taken?.version, absent: !taken, note: why.value });
-        note(`${id()} is in force`);
-        close(id());
+        const rule = document(), id = throttleId(rule);
+        const taken = await get(path("rules", id)).catch((e) => (e.status === 404 ? null : Promise.reject(e)));
+        if (taken) replace(rule, id, taken);
+        else await put(rule, id, null);
       } catch (e) {
         error.textContent = e.hint ? `${e.message}: ${e.hint}` : e.message;
       }
     };
-    return h("form", { onsubmit: save },
-      h("div", { class: "row" }, field("What", kind), field("Which", what, "# stands for an id: GET /entity/#")),
+    const form = h("form", { onsubmit: save },
+      simple ? h("div", { class: "row" }, field("What", kind), field("Which", what, "# stands for an id: GET /entity/#"))
+        : h("p", null, "Requests that match ", h("code", null, JSON.stringify(given))),
       h("div", { class: "row" }, field("At most", max), field("in a", per), field("for", whom), field("How long", until)),
       h("label", null, shadow, " only count what it would refuse (shadow)"),
       field("Why", why), error,
       h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Throttle")));
+    const room = h("div", null, form);
+    return room;
   });
 }
 
+export const withoutId = (rule) => {
+  const { id, ...rest } = typeof rule === "object" ? rule : { text: rule };
+  return rest;
+};
+
 export const throttleButton = (known) =>
-  may("admin") && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new HashChangeEvent("hashchange")) : null), { class: "small" });
+  mayChange() && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new HashChangeEvent("hashchange")) : null), { class: "small" });
 
 // ---- overrides ----
+
+/** An instant for an input of the type datetime-local, which has no zone. */
+function localInput(value) {
+  const date = new Date(value);
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+}
+
+export async function removeOverride(rule, row) {
+  if (!(await confirmed(`Remove the override of ${row.subject}?`, "The limits of the rule hold for it again.", "Remove"))) return false;
+  return attempt(() => ask("DELETE", path("rules", rule, "overrides", row.subject), { match: row.version }), "removed");
+}
 
 /** Other limits for one subject of a rule. `text`: the subject as the API spells it; if it is not given, it is asked for. */
 export function override(rule, text, row) {
@@ -148,11 +189,14 @@ export function override(rule, text, row) {
   const until = h("input", { type: "datetime-local" });
   const why = h("input", { maxlength: "500" });
   const whom = h("input", { value: text ?? "", required: true, spellcheck: "false" });
-  const old = row?.override ?? {};
+  const old = row?.override ?? {}, list = [old.limits ?? []].flat();
+  // A limit with fields of its own is written as JSON.
+  const asJson = list.some((one) => typeof one !== "string");
   kind.value = old.deny ? "deny" : old.unlimited ? "unlimited" : "limits";
-  limit.value = [old.limits ?? []].flat().map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join(", ");
+  limit.value = asJson ? JSON.stringify(list) : list.join(", ");
+  if (old.expires) until.value = localInput(old.expires);
   why.value = old.why ?? "";
-  const limitField = field("Limits", limit, "Such as 100 per minute; several with commas between.");
+  const limitField = field("Limits", limit, asJson ? "A list in JSON, as in a rule." : "Such as 100 per minute; several with commas between.");
   const show = () => (limitField.hidden = kind.value !== "limits");
   kind.addEventListener("change", show);
   show();
@@ -160,11 +204,12 @@ export function override(rule, text, row) {
     const error = h("p", { class: "error", role: "alert" });
     const save = async (event) => {
       event.preventDefault();
-      const body = kind.value === "limits" ? { limits: limit.value.split(",").map((one) => one.trim()).filter(Boolean) } : { [kind.value]: true };
-      if (until.value) body.expires = new Date(until.value).toISOString().replace(/\.\d+/, "");
-      if (why.value) body.why = why.value;
+      const limits = () => (asJson ? JSON.parse(limit.value) : limit.value.split(",").map((one) => one.trim()).filter(Boolean));
       try {
-        await ask("PUT", path("rules", rule, "overrides", whom.value), { body, note: why.value, match: row?.version });
+        const body = kind.value === "limits" ? { limits: limits() } : { [kind.value]: true };
+        if (until.value) body.expires = new Date(until.value).toISOString().replace(/\.\d+/, "");
+        if (why.value) body.why = why.value;
+        await ask("PUT", path("rules", rule, "overrides", whom.value), { body, note: why.value, match: row?.version, absent: !row });
         note("the override is in force");
         close(true);
       } catch (e) {
@@ -179,7 +224,7 @@ export function override(rule, text, row) {
 }
 
 /** To what one subject of a rule has used. */
-export const subjectLink = (rule, by) => h("a", { href: `#/refused/${[rule, ...by.map((one) => one.value)].map(encodeURIComponent).join("/")}` }, subject(by));
+export const subjectLink = (rule, by, cut) => cut ? h("span", null, subject(by), h("small", null, " (only the beginning is kept)")) : h("a", { href: `#/refused/${[rule, ...by.map((one) => one.value)].map(encodeURIComponent).join("/")}` }, subject(by));
 
 /** Asks before something that cannot be undone from here. */
 export const confirmed = (title, text, action, danger = true) =>
@@ -195,7 +240,7 @@ export function changesTable(events, undo) {
       event.rule ? h("p", null, h("a", { href: `#/rule/${encodeURIComponent(event.rule)}` }, `Show ${event.rule}`)) : null,
       diff(event.before && (event.before.rule ?? event.before), event.after && (event.after.rule ?? event.after))),
     event.who, event.note,
-    may("operate") && button("Undo", () => undo(event), { class: "small", "aria-label": `Undo change ${event.number}` }),
+    h("span", { class: "tools" }, event.rule && throttleButton({ rule: event.rule }), may("operate") && button("Undo", () => undo(event), { class: "small", "aria-label": `Undo change ${event.number}` })),
   ]), { class: "cards" });
 }
 

@@ -54,8 +54,11 @@ async function drawChart(place, range, current) {
     { name: "would be refused", kind: "shadow", values: rates(data, data.all.shadow) },
     { name: "errors", kind: "errors", values: rates(data, data.all.errors) },
   ].filter((one) => one.kind === "passed" || one.kind === "refused" || sum(one.values) > 0);
+  const open = place.querySelector("details")?.open, focused = place.contains(document.activeElement);
   place.replaceChildren(chart({ title: `The last ${range.name.toLowerCase()}`, series, start: startOf(data), step: data.step_s }),
     h("p", { class: "quiet" }, `${number(sum(data.all.allowed))} passed, ${number(sum(data.all.refused))} refused. ${data.since ? `Counted since ${instant(data.since)}.` : ""}`));
+  if (open) place.querySelector("details").open = true;
+  if (focused) place.querySelector("summary")?.focus();
 }
 
 /** The sums of the events of the last minute: what is busy does not flicker. */
@@ -79,11 +82,12 @@ function recentRules() {
 async function busiest(place, recent, current) {
   const rules = recent.rules(), seconds = recent.seconds(), second = (count) => rate(count / seconds);
   const counts = await ruleCounts(rules.map((one) => one.rule), RANGES[0], "1m").catch(() => new Map());
-  if (!current()) return;
+  // What somebody is about to use stays where it is.
+  if (!current() || place.contains(document.activeElement) || place.querySelector("button:hover, a:hover")) return;
   place.replaceChildren(rules.length
     ? table("Busiest rules", ["rule", { text: "passed a second", class: "figure" }, { text: "refused a second", class: "figure" }, "passed, an hour", "refused, an hour", { text: "", class: "tight" }], rules.map((one) => {
       const own = counts.get(one.rule);
-      return [h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule), second(one.passed), second(one.refused + one.would_refuse),
+      return [h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule), second(one.passed), h("span", null, second(one.refused), one.would_refuse ? h("small", null, ` + ${second(one.would_refuse)} would be`) : null),
         own ? spark(own.passed, `${number(sum(own.passed))} passed in an hour`) : "", own ? spark(own.refused, `${number(sum(own.refused))} refused in an hour`, "refused") : "",
         throttleButton({ rule: one.rule }) || ""];
     }), { class: "cards" })

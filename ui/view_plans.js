@@ -2,7 +2,7 @@
 import { get, query } from "./api.js";
 import { empty, field, h, table } from "./dom.js";
 import { span } from "./format.js";
-import { limits, limitWords, pill } from "./parts.js";
+import { limits, limitWords, pill, throttleButton } from "./parts.js";
 
 const PAGE = 200;
 const byOf = (row) => [row.rule?.by ?? []].flat();
@@ -12,7 +12,7 @@ const isBudget = (text) => /per (day|week|month|year|\d+d|\d+ days)|24h/.test(te
 function planCard(row) {
   const plans = Object.entries(row.rule.plans ?? {});
   return h("section", { class: "card" },
-    h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(row.id)}` }, row.id), " ", pill(row.state)),
+    h("div", { class: "head" }, h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(row.id)}` }, row.id), " ", pill(row.state)), throttleButton({ rule: row.id })),
     h("p", { class: "quiet" }, `The plan is ${row.rule.plan}; counted ${byOf(row).length ? `by ${row.by}` : "all together"}.`),
     table(`Plans of ${row.id}`, ["plan", "limits"], plans.map(([name, list]) => [name, limitWords(list)])));
 }

@@ -1,8 +1,8 @@
 // Who is refused most; and one subject: used, left, holds, penalties, overrides, and what can be done.
-import { ask, get, may, path, query } from "./api.js";
-import { button, dialog, empty, field, h, note, table } from "./dom.js";
+import { ask, get, may, mayChange, path, query } from "./api.js";
+import { button, dialog, empty, field, h, table } from "./dom.js";
 import { instant, number, span, subject } from "./format.js";
-import { attempt, choice, confirmed, limits, override, overrideWords, subjectLink, throttleButton } from "./parts.js";
+import { attempt, choice, confirmed, limits, override, overrideWords, removeOverride, subjectLink, throttleButton } from "./parts.js";
 
 const TIMES = [
   { key: "", name: "Now" }, { key: "1h", name: "Hour" }, { key: "1d", name: "Day" }, { key: "7d", name: "Week" }, { key: "31d", name: "Month" },
@@ -18,7 +18,7 @@ async function list({ parameters }) {
     h("form", { class: "tools", role: "search", onsubmit: (event) => (event.preventDefault(), go({ rule: search.value.trim() })) }, search),
     choice("Time", TIMES, last, (one) => go({ last: one.key })));
   const rows = data.subjects.map((one) => [
-    subjectLink(one.rule, one.by), h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule),
+    subjectLink(one.rule, one.by, one.cut), h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule),
     one.error ? `${number(one.refused - one.error)} to ${number(one.refused)}` : number(one.refused), throttleButton({ rule: one.rule, by: one.by[0]?.name }) || "",
   ]);
   const parts = [head];
@@ -29,7 +29,7 @@ async function list({ parameters }) {
     : empty("Nobody was refused", h("p", null, last === "" ? "That is of the last minute: choose a longer time above." : "In this time every request passed.")));
   if (penalties.penalties.length)
     parts.push(h("section", { class: "card" }, h("h2", null, "Penalised"), table("Penalised", ["whom", "rule", "until", { text: "in a row", class: "figure" }], penalties.penalties.map((one) =>
-      [subjectLink(one.rule, one.by), one.rule, instant(one.until), number(one.level)]), { class: "cards" })));
+      [subjectLink(one.rule, one.by, one.cut), one.rule, instant(one.until), number(one.level)]), { class: "cards" })));
   return parts;
 }
 
@@ -49,10 +49,11 @@ async function one({ words: [rule, ...by], parameters, again }) {
   const tools = may("operate") ? [
     button("Set free", async () => (await confirmed("Set free?", "What this subject has used is forgotten, on this host and in the store.", "Set free", false)) &&
       (await attempt(() => ask("DELETE", `/v1/subjects${query({ rule, by })}`), "set free")) && again()),
-    by.length > 0 && button(data.override ? "Change the override…" : "Override…", async () => (await override(rule, text, row)) && again(), { class: "main" }),
-    data.override && button("Remove the override", async () => (await attempt(() => ask("DELETE", path("rules", rule, "overrides", text)), "removed")) && again()),
+    by.length > 0 && mayChange("operate") && button(data.override ? "Change the override…" : "Override…", async () => (await override(rule, text, row)) && again(), { class: "main" }),
+    row && mayChange("operate") && button("Remove the override", async () => (await removeOverride(rule, row)) && again()),
     penalised ? button("Lift the penalty", async () => (await attempt(() => ask("DELETE", `/v1/penalties${query({ rule, by })}`), "lifted")) && again())
       : button("Penalise…", () => penalise(rule, by, again), { class: "danger" }),
+    throttleButton({ rule, by: data.by[0]?.name }),
   ] : [];
   return [
     h("div", { class: "head" }, h("h1", null, subject(data.by)), h("div", { class: "tools" }, tools)),

@@ -1,53 +1,53 @@
 // One rule: what it says, what it does, its overrides and its history.
-import { ask, get, may, path, query } from "./api.js";
+import { ask, get, mayChange, path, query } from "./api.js";
 import { RANGES, rates, ruleCounts, startOf, sum } from "./counts.js";
 import { button, h, table } from "./dom.js";
 import { ago, instant, number } from "./format.js";
 import { edit } from "./edit.js";
-import { attempt, byText, changesTable, choice, confirmed, override, overrideWords, pill, undo } from "./parts.js";
+import { attempt, byText, changesTable, choice, confirmed, override, overrideWords, pill, removeOverride, undo } from "./parts.js";
 import { chart } from "./chart.js";
 import { yaml } from "./text.js";
 
 const OVERRIDES = 50;
 
-function buttons(row, readOnly, again) {
-  if (readOnly || !may("admin")) return [];
+function buttons(row, again) {
+  if (!mayChange()) return [];
   const enabled = row.enabled && row.state !== "off";
   return [
     button("Edit…", async () => (await edit(row)) && again(), { class: "main" }),
     row.state === "enforce" && button("Only count (shadow)", () => change({ mode: "shadow" })),
     row.state === "shadow" && button("Enforce", () => change({ mode: "enforce" })),
-    button(enabled ? "Disable" : "Enable", async () => (await attempt(() => ask("POST", path("rules", row.id, enabled ? "disable" : "enable"), { match: row.version }))) && again()),
+    button(enabled ? "Disable" : "Enable", async () => (await attempt(() => ask("POST", path("rules", row.id, enabled ? "disable" : "enable"), { match: row.version })), again())),
     button("Remove…", async () => {
       if ((await confirmed(`Remove ${row.id}?`, "Its requests are not limited by it any more. The history keeps it, and Undo brings it back.", "Remove")) && (await attempt(() => ask("DELETE", path("rules", row.id), { match: row.version }), `${row.id} is removed`)))
         location.hash = "#/rules";
     }, { class: "danger" }),
   ];
   async function change(body) {
-    if (await attempt(() => ask("PATCH", path("rules", row.id), { body, match: row.version }), "in force")) again();
+    await attempt(() => ask("PATCH", path("rules", row.id), { body, match: row.version }), "in force");
+    again();
   }
 }
 
 async function overrides(id, after, again) {
-  const data = await get(path("rules", id, "overrides") + query({ most: OVERRIDES, after }));
-  const list = data.overrides ?? [];
-  const add = may("operate") && button("Add an override…", async () => {
+  const data = await get(path("rules", id, "overrides") + query({ most: OVERRIDES + 1, after }));
+  const list = data.overrides.slice(0, OVERRIDES);
+  const add = mayChange("operate") && button("Add an override…", async () => {
     if (await override(id)) again();
   }, { class: "small" });
   return h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "Overrides"), add),
     list.length
       ? table("Overrides", ["subject", "gets", "until", "why", { text: "", class: "tight" }], list.map((one) => [
         one.subject, overrideWords(one), one.override?.expires ? instant(one.override.expires) : "", one.override?.why ?? "",
-        may("operate") && h("span", { class: "tools" }, button("Change…", async () => (await override(id, one.subject, one)) && again(), { class: "small" }),
-          button("Remove", async () => (await attempt(() => ask("DELETE", path("rules", id, "overrides", one.subject)), "removed")) && again(), { class: "small danger" })),
+        mayChange("operate") && h("span", { class: "tools" }, button("Change…", async () => (await override(id, one.subject, one)) && again(), { class: "small" }),
+          button("Remove", async () => (await removeOverride(id, one)) && again(), { class: "small danger" })),
       ]), { class: "cards" })
       : h("p", { class: "quiet" }, "Every subject has the limits of the rule. An override gives one subject other limits, or none."),
-    list.length === OVERRIDES && h("a", { class: "button", href: `#/rule/${encodeURIComponent(id)}${query({ after: list.at(-1).subject })}` }, "Next page"));
+    data.overrides.length > OVERRIDES && h("a", { class: "button", href: `#/rule/${encodeURIComponent(id)}${query({ after: list.at(-1).subject })}` }, "Next page"));
 }
 
 export async function show({ words: [id], parameters, again }) {
   const row = await get(path("rules", id));
-  const all = await get(`/v1/rules${query({ most: 1 })}`);
   const range = RANGES.find((one) => one.key === parameters.get("range")) ?? RANGES[1];
   const counts = (await ruleCounts([id], range).catch(() => new Map())).get(id);
   const history = await get(path("rules", id, "history") + query({ most: 20 })).catch(() => null);
@@ -60,7 +60,7 @@ export async function show({ words: [id], parameters, again }) {
     ],
   });
   return [
-    h("div", { class: "head" }, h("h1", null, id, " ", pill(row.state)), h("div", { class: "tools" }, buttons(row, all.read_only, again))),
+    h("div", { class: "head" }, h("h1", null, id, " ", pill(row.state)), h("div", { class: "tools" }, buttons(row, again))),
     row.problems.length ? h("div", { class: "banner" }, row.problems.map((one) => h("p", null, one))) : null,
     h("div", { class: "columns" },
       h("section", { class: "card" }, h("h2", null, "What it says"),

@@ -1,5 +1,5 @@
 // All rules: what each says, what it does, and who changed it last.
-import { get, may, query } from "./api.js";
+import { get, mayChange, query } from "./api.js";
 import { RANGES, ruleCounts, sum } from "./counts.js";
 import { button, empty, h, table } from "./dom.js";
 import { ago, number } from "./format.js";
@@ -25,7 +25,11 @@ function line(row, counts) {
 
 export async function show({ parameters, again }) {
   const q = parameters.get("q") ?? "", state = parameters.get("state") ?? "", after = parameters.get("after") ?? "";
-  const data = await get(`/v1/rules${query({ most: PAGE, after, q, state })}`);
+  const ask = () => get(`/v1/rules${query({ most: PAGE + 1, after, q, state })}`);
+  // The last rule of the page before may be gone meanwhile: begin again.
+  const data = await ask().catch((error) => (error.status === 404 && after ? (location.replace(`#/rules${query({ q, state })}`), { rules: [], count: 0 }) : Promise.reject(error)));
+  const more = data.rules.length > PAGE;
+  data.rules = data.rules.slice(0, PAGE);
   const counts = await ruleCounts(data.rules.map((row) => row.id), DAY).catch(() => null);
   const go = (more) => (location.hash = `#/rules${query({ q, state, ...more })}`);
   const search = h("input", { type: "search", value: q, "aria-label": "Search rules", placeholder: "id, path, event, limit" });
@@ -36,8 +40,8 @@ export async function show({ parameters, again }) {
     h("h1", null, "Rules", h("small", null, ` ${number(data.count)}`)),
     h("form", { class: "tools", role: "search", onsubmit: (event) => (event.preventDefault(), go({ q: search.value })) }, search, filter),
     h("div", { class: "tools" },
-      may("admin") && !data.read_only && button("Throttle a call…", async () => (await throttle()) && again(), { class: "main" }),
-      may("admin") && !data.read_only && button("New rule…", async () => (await edit(null)) && again())));
+      mayChange() && button("Throttle a call…", async () => (await throttle()) && again(), { class: "main" }),
+      mayChange() && button("New rule…", async () => (await edit(null)) && again())));
   const notes = [];
   if (data.read_only) notes.push(h("p", { class: "banner mild" }, `The rules are in ${data.source}, a file that weir only reads: change the file, and weir follows.`));
   if (data.problem_count) notes.push(h("p", { class: "banner" }, `${number(data.problem_count)} rows have problems; their last good versions are in force. `, h("a", { href: "#/rules?state=bad" }, "Show them")));
@@ -50,5 +54,5 @@ export async function show({ parameters, again }) {
     h("div", { class: "card" }, table("Rules", ["rule", "limits", "passed, a day", "refused, a day", "changed", { text: "", class: "tight" }], data.rules.map((row) => line(row, counts)), { class: "cards" })),
     h("nav", { class: "tools", "aria-label": "Pages" },
       after && h("a", { class: "button", href: `#/rules${query({ q, state })}` }, "First page"),
-      data.rules.length === PAGE && h("a", { class: "button", href: `#/rules${query({ q, state, after: last })}` }, "Next page"))];
+      more && h("a", { class: "button", href: `#/rules${query({ q, state, after: last })}` }, "Next page"))];
 }

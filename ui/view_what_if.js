@@ -1,10 +1,12 @@
 // Would it have…? A candidate rule against the recent past, beside the rules as they are.
-import { ask, get } from "./api.js";
+import { ask, get, mayChange, path } from "./api.js";
+import { edit } from "./edit.js";
 import { button, field, h, table } from "./dom.js";
 import { instant, number, span } from "./format.js";
 import { chart } from "./chart.js";
 
-const LOG_MAX = 31 << 20;
+const LOG_MAX = 24 << 20; // as JSON it is longer
+const TOO_LONG = "The log is longer than 24 MB: use weir simulate for it.";
 const FIRST = "id: candidate\nmatch: { path: /api/* }\nby: [ip]\nlimits: [10 per 1s]\n";
 
 const whom = (by) => Object.entries(by).map(([name, value]) => `${name}=${value}`).join(", ") || "everybody";
@@ -48,9 +50,10 @@ function outcome({ input, now, then, changed }) {
 }
 
 async function logText(file) {
+  if (file.size > LOG_MAX) throw new Error(TOO_LONG);
   const stream = file.name.endsWith(".gz") ? file.stream().pipeThrough(new DecompressionStream("gzip")) : file.stream();
   const text = await new Response(stream).text();
-  if (text.length > LOG_MAX) throw new Error("The log is longer than 31 MB: use weir simulate for it.");
+  if (text.length > LOG_MAX) throw new Error(TOO_LONG);
   return text;
 }
 
@@ -79,11 +82,15 @@ export async function show() {
         body.input = body.log.trimStart().startsWith("{") ? "json" : "combined";
       } else body.input = "sample";
       const { data } = await ask("POST", "/v1/simulate", { body });
-      result.replaceChildren(...outcome(data));
+      result.replaceChildren(...outcome(data), mayChange() ? h("div", { class: "actions" }, button("Edit and save this rule…", () => save(body.rules[0]), { class: "main" })) : "");
     } catch (e) {
       result.replaceChildren();
       error.textContent = e.hint ? `${e.message}: ${e.hint}` : e.message;
     }
+  };
+  const save = async (candidate) => {
+    const row = await get(path("rules", candidate.id)).catch((e) => (e.status === 404 ? null : Promise.reject(e)));
+    await edit(row, candidate);
   };
   return [
     h("h1", null, "What if"),

@@ -27,8 +27,8 @@ async function recent(asked) {
     data.refusals.length
       ? table("Recent refusals", ["when", "rule", "whom", "what", { text: "", class: "tight" }], data.refusals.map((one) => [
         instant(one.time), one.rule ? h("span", null, h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule), one.shadow ? h("small", null, " only counted (shadow)") : null) : one.reason,
-        one.rule ? subjectLink(one.rule, one.by) : "", [one.request?.event, one.request?.method, one.request?.path].filter(Boolean).join(" "),
-        one.request && h("span", { class: "tools" }, h("a", { class: "button small", href: `#/why${query(one.request)}` }, "Why?"), throttleButton({ ...one.request, by: one.by[0]?.name })),
+        one.rule ? subjectLink(one.rule, one.by, one.cut) : "", [one.request?.event, one.request?.method, one.request?.path].filter(Boolean).join(" "),
+        one.request && h("span", { class: "tools" }, h("a", { class: "button small", href: `#/why${query({ ...one.request, refused_by: one.rule })}` }, "Why?"), throttleButton({ ...one.request, by: one.by[0]?.name })),
       ]), { class: "cards" })
       : h("p", { class: "quiet" }, asked ? "Nothing was refused since the start." : "Nothing was refused since the start. Type a request above to see how the rules would judge it."));
 }
@@ -36,7 +36,9 @@ async function recent(asked) {
 export async function show({ parameters }) {
   const controls = Object.fromEntries(ATTRIBUTES.map(([name, example]) => [name, h("input", { placeholder: example, value: parameters.get(name) ?? "", spellcheck: "false" })]));
   const headers = h("textarea", { rows: "2", placeholder: "X-Plan: free", spellcheck: "false", value: parameters.getAll("header").join("\n") });
-  const asked = [...parameters.keys()].length > 0;
+  const refusedBy = parameters.get("refused_by"), request = new URLSearchParams(parameters);
+  request.delete("refused_by");
+  const asked = [...request.keys()].length > 0;
   const send = (event) => {
     event.preventDefault();
     const values = Object.fromEntries(Object.entries(controls).map(([name, control]) => [name, control.value.trim()]));
@@ -46,14 +48,17 @@ export async function show({ parameters }) {
     field("Headers", headers, "One a line."), h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Explain")));
   const parts = [h("h1", null, "Why"), form];
   if (asked) {
-    const data = await get(`/v1/explain?${parameters}`).catch((error) => error);
+    const data = await get(`/v1/explain?${request}`).catch((error) => error);
     if (!data.rules) parts.push(h("p", { class: "banner" }, data.message, data.hint ? `: ${data.hint}` : ""));
     else {
       const applied = data.rules.filter((rule) => rule.applies), others = data.rules.filter((rule) => !rule.applies);
+      if (refusedBy && !applied.some((rule) => rule.id === refusedBy))
+        parts.push(h("p", { class: "banner" }, `${refusedBy} refused the request, and does not apply to what weir has kept of it: add the headers that the rule uses. weir keeps no headers.`));
       parts.push(verdict(data), ...applied.map(explained));
       if (!applied.length) parts.push(empty("No rule applies to this request", h("p", null, "So weir lets it pass and counts nothing.")));
       if (others.length) parts.push(h("details", { class: "card" }, h("summary", null, `${others.length} rules do not apply`),
-        table("Rules that do not apply", ["rule", "why not"], others.map((rule) => [h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), rule.text ?? rule.reason]))));
+        others.length > 100 && h("p", { class: "quiet" }, "The first hundred:"),
+        table("Rules that do not apply", ["rule", "why not"], others.slice(0, 100).map((rule) => [h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), rule.text ?? rule.reason]))));
     }
   }
   parts.push(await recent(asked));

@@ -8,16 +8,27 @@
 #include "rules/rules.h"
 #include "serve/admin.h"
 
+/* Before a document there may be empty lines, comments, directives and its mark. */
+static bool is_before_document(sv line)
+{
+    sv text = sv_trim(line);
+    return text.len == 0 || text.ptr[0] == '#' || text.ptr[0] == '%' || sv_eq(text, SV("---"));
+}
+
 /* One rule as the only item of a list. Its lines stay where they are, since errors name them. */
 static void add_as_list(sv rule, struct buf *out)
 {
-    bool first = true;
+    bool begun = false;
+    if (sv_starts(rule, SV("\xef\xbb\xbf")))
+        rule = sv_from(rule, 3);
     while (rule.len > 0) {
         sv line = sv_cut(&rule, '\n');
-        buf_add(out, first ? SV("- ") : SV("  "));
-        buf_add(out, line);
+        if (begun || !is_before_document(line)) {
+            buf_add(out, begun ? SV("  ") : SV("- "));
+            buf_add(out, line);
+            begun = true;
+        }
         buf_char(out, '\n');
-        first = false;
     }
 }
 

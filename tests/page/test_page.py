@@ -160,7 +160,12 @@ def test_who_is_refused_and_what_to_do(served, page):
     page.see("Has an override: 50 per hour", "2037-01-02 03:04", "a good customer")
     row = served.steer("GET", "/v1/rules/ocr/overrides/greedy").json()
     expect(row["override"]["expires"], "2037-01-02T02:04:00Z", "typed in Berlin")
+    page.click("Change the override…")
+    page.fill("Limits", "60 per hour")
+    page.click("Save")
+    page.see("Has an override: 60 per hour", "2037-01-02 03:04")
     page.click("Remove the override")
+    page.click("Remove", within=page.dialog)
     page.gone("Has an override")
 
 
@@ -241,9 +246,40 @@ def test_throttle_in_three_clicks(served, page):
     page.see("Throttle a call")
     expect(page.label("Which").get_attribute("value"), "POST /login")
     page.click("Throttle", within=page.dialog)  # two
-    page.see("throttle-post-login is in force")
-    rule = served.steer("GET", "/v1/rules/throttle-post-login").json()["rule"]
+    page.see("throttle-post-login-", "is in force")
+    [rule] = [row["rule"] for row in served.steer("GET", "/v1/rules?q=throttle-post-login").json()["rules"]]
     expect((rule["match"], rule["by"], rule["limits"]), ({"method": "POST", "path": "/login"}, ["ip"], [{"max": 10, "per": "1m"}]))
+
+
+def throttles(s):
+    return {row["id"]: row["rule"] for row in s.steer("GET", "/v1/rules?q=throttle-").json()["rules"]}
+
+
+def test_a_throttle_is_of_its_call_alone(served, page):
+    """What the form cannot show is kept, other calls have other rules, and the same call again is asked about."""
+    narrow = {"match": {"path": "/数据", "host": "a.example", "method": ["GET", "PUT"]}, "by": ["header:X-Tenant"], "limits": "5 per 1h"}
+    served.steer("PUT", "/v1/rules/narrow", narrow)
+    before = throttles(served)
+    view(page, "#/rules?q=narrow", "narrow")
+    page.click("Throttle…")
+    page.see("Requests that match")
+    page.click("Throttle", within=page.dialog)
+    page.see("is in force")
+    [(first, rule)] = [(name, rule) for name, rule in throttles(served).items() if name not in before]
+    expect((rule["match"], rule["by"]), (narrow["match"], narrow["by"]))
+    page.click("Throttle…", within=lambda: next(one for one in page.find("tr") if "narrow" in one.text))
+    page.fill("At most", "3")
+    page.click("Throttle", within=page.dialog)
+    page.see("limits this call already")
+    page.click("Replace")
+    until(lambda: throttles(served)[first]["limits"] == [{"max": 3, "per": "1m"}], "it is replaced")
+    view(page, "#/rules", "Throttle a call…")
+    for call in ("GET /a/b", "GET /a-b", "GET /用户"):
+        page.click("Throttle a call…")
+        page.fill("Which", call)
+        page.click("Throttle", within=page.dialog)
+        page.gone("How long")
+    until(lambda: len(throttles(served)) == len(before) + 4, "each call has a rule of its own")
 
 
 def test_switching_and_removing(served, page):
@@ -297,7 +333,14 @@ def test_overrides_of_a_rule(served, page):
     page.click("Save")
     page.see("bad,guy%", "deny")
     expect(served.check(event="ocr", key="bad,guy%").json()["allowed"], False)
+    page.click("Add an override…")
+    page.fill("Subject", "bad,guy%")
+    page.fill("It gets", "no limit")
+    page.click("Save")
+    page.see("exists already")
+    page.click("Close")
     page.click("Remove", within=lambda: next(one for one in page.find("tr") if "bad,guy%" in one.text and "deny" in one.text))
+    page.click("Remove", within=page.dialog)
     page.see("Every subject has the limits of the rule.")
     expect(served.steer("GET", "/v1/rules/ocr/overrides/bad%2Cguy%25").status, 404)
 
@@ -371,6 +414,33 @@ def test_roles(served, window):
     window.see("What it says", "Add an override…")
     expect("Edit…" in window.text(), False)
     window.errors()
+
+
+def test_a_session_that_ends_while_one_edits(served, page):
+    served.steer("PUT", "/v1/rules/late", {"match": {"event": "late"}, "limits": [{"max": 1, "per": "1h"}]})
+    view(page, "#/rule/late", "What it does")
+    page.click("Edit…")
+    page.driver.delete_all_cookies()
+    page.fill("At most", "77")
+    page.see("Your session is over")
+    page.fill("Token", served.token)
+    page.click("Sign in")
+    page.gone("Your session is over")
+    page.click("Review…")
+    page.click("Save")
+    page.see("late is in force")
+    expect(served.steer("GET", "/v1/rules/late").json()["rule"]["limits"][0]["max"], 77)
+
+
+def test_what_is_cut_is_shown_and_not_acted_upon(served, page):
+    served.steer("PUT", "/v1/rules/tenants", {"match": {"event": "t"}, "by": ["header:X-Tenant"], "limits": "1 per 1h"})
+    for _ in range(5):
+        served.check(event="t", headers={"X-Tenant": "acme-corporation"})
+    view(page, "#/refused?rule=tenants", "acme…", "(only the beginning is kept)")
+    expect([one.text for one in page.find("td a") if "acme" in one.text], [])
+    view(page, "#/why", "Recent refusals", "acme…")
+    page.click("Why?", within=lambda: next(one for one in page.find("tr") if "acme" in one.text))
+    page.see("weir keeps no headers")
 
 
 # ---- hostile names ----
@@ -457,6 +527,9 @@ def test_accessibility(served, dark, width):
 def test_by_keyboard(served, page):
     """Everything can be reached and done with keys alone."""
     view(page, "#/rules", "ocr")
+    page.driver.execute_script("document.querySelector('.skip').focus()")
+    page.driver.switch_to.active_element.send_keys("\n")
+    expect((page.driver.switch_to.active_element.tag_name, page.driver.current_url.split("#")[1]), ("h1", "/rules"), "skips to the content")
     page.driver.execute_script("document.querySelector('.skip').focus()")
     reached = set()
     for _ in range(60):

@@ -167,6 +167,9 @@ def test_rules_are_linted():
         expect(good, {"valid": True, "document": {"match": {"event": "ocr"}, "by": "key", "limits": ["10 per 1m"], "id": "x"}, "errors": [], "advice": []})
         bad = lint("id: x\nlimits:\n  - { max: -1, per: 1h }\nfoo: |\n  a\n  b\n")
         expect([(one["line"], one["rule"], one["text"].split(":")[0]) for one in bad["errors"]], [(3, "x", "limits[0].max"), (4, "x", 'unknown field "foo"; allowed')])
+        for before in ("\ufeff", "---\n", "# a comment\n\n", "%YAML 1.1\n---\n"):
+            expect(lint(before + "id: x\nlimits: 1 per 1s\n")["errors"], [], before)
+        expect(lint("# a comment\n---\nid: x\nlimits: often\n")["errors"][0]["line"], 4)
         expect(lint('{"id": "x", "limits": "ten"}', "application/json")["valid"], False)
         expect(lint("id: [")["document"], None)
         has(lint("id: [")["errors"][0]["text"], "not YAML or JSON")
