@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "serve/admin.h"
-#include "source/show.h"
 
 enum { SETTINGS_TRIES = 5 };
 
@@ -16,6 +15,11 @@ const struct source_row *admin_find_row(const struct source_reading *reading, co
         if (!reading->rows[i].setting && sv_eq(reading->rows[i].rule, job->id))
             return &reading->rows[i];
     return NULL;
+}
+
+enum source_secrets admin_secrets(const struct admin_job *job)
+{
+    return job->role == ROLE_ADMIN ? SECRETS_SHOWN : SECRETS_HIDDEN;
 }
 
 static int no_such_rule(const struct admin_job *job, struct weir_error *error)
@@ -113,7 +117,7 @@ static int show_settings(struct source *source, struct admin_job *job, struct we
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
-    source_settings_json(&reading, &job->out);
+    source_settings_json(&reading, admin_secrets(job), &job->out);
     buf_char(&job->out, '\n');
     job->version = source_version(&reading, SV(""));
     return 0;
@@ -146,7 +150,7 @@ static void add_tried(struct admin_job *job, const struct source_reading *readin
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, ADMIN_BODY_MAX);
     if (job->id.len == 0)
-        source_settings_json(reading, &text);
+        source_settings_json(reading, admin_secrets(job), &text);
     else if (row)
         source_row_json(reading, row, &text);
     sv members = sv_from(buf_sv(&text), 1);

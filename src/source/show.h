@@ -29,14 +29,16 @@ json_t *source_override_document(const struct source_reading *reading, const str
 /* A row as one object, its rule included. */
 void source_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
 void source_problem_json(const struct source_problem *problem, struct buf *out);
+/* Whether settings that are secret are shown, or "(hidden)" in their place. */
+enum source_secrets { SECRETS_HIDDEN, SECRETS_SHOWN };
 /* All settings as one object. */
-void source_settings_json(const struct source_reading *reading, struct buf *out);
+void source_settings_json(const struct source_reading *reading, enum source_secrets secrets, struct buf *out);
 /* What came of undoing a change: "the override of rule api for 4711 is back". */
 void source_undone_text(const struct source_undone *undone, struct buf *out);
 /* The members of an object, without its braces: the number, what came of it, the same as a text, and the change. */
 void source_undone_json(const struct source_undone *undone, struct buf *out);
 /* One change of the history, with the row before and after it. */
-void source_event_json(const struct source_event *event, struct buf *out);
+void source_event_json(const struct source_event *event, enum source_secrets secrets, struct buf *out);
 
 /* A document in YAML or JSON; NULL: it is neither. */
 json_t *source_json_load(sv text);
