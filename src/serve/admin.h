@@ -12,7 +12,7 @@
 
 struct admin_job;
 
-enum { ADMIN_NUMBERS = 2, ADMIN_TEXTS = 3 };
+enum { ADMIN_NUMBERS = 2, ADMIN_TEXTS = 4 };
 
 /* What the rule thread does for a call. */
 struct admin_work {

@@ -85,6 +85,8 @@ void source_show_by(const struct rule *rule, struct buf *out)
         buf_add(out, SV("all together"));
 }
 
+const char *const source_row_states[] = { "enforce", "shadow", "off", "expired", "disabled", "bad", NULL };
+
 const char *source_row_state(const struct source_row *row, int64_t now_us)
 {
     const struct rule *rule = row->parsed;

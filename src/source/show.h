@@ -11,7 +11,8 @@ void source_show_limits(const struct rule *rule, struct buf *out);
 void source_show_match(const struct rule_match *match, struct buf *out);
 void source_show_by(const struct rule *rule, struct buf *out);
 
-/* "bad", "disabled", "expired", or the rule's mode. */
+/* "bad", "disabled", "expired", or the rule's mode. All of them, up to NULL: source_row_states. */
+extern const char *const source_row_states[];
 const char *source_row_state(const struct source_row *row, int64_t now_us);
 bool source_problem_is_of(const struct source_problem *problem, const struct source_row *row);
 
