@@ -637,6 +637,14 @@ def test_explanations():
         expect((rule["applies"], rule["reading"]), (False, None))
         rule = next(rule for rule in s.steer("GET", where.replace("//x", "/x//..")).json()["rules"] if rule["id"] == "e")
         expect((rule["applies"], rule["reading"]), (True, "/x/7"))
+        for query in (where, where + "&cost=tokens:1", "/v1/explain?event=nobody"):
+            everything, short = (s.steer("GET", f"{query}&applies={applies}").json() for applies in "01")
+            expect("not_applied" in everything, False)
+            applying = [rule["id"] for rule in everything["rules"] if rule["applies"]]
+            expect(([rule["id"] for rule in short["rules"]], short["not_applied"]), (applying, len(everything["rules"]) - len(applying)))
+            expect((short["verdict"]["rule"], short.get("uncounted")), (everything["verdict"]["rule"], everything.get("uncounted")))
+        for wrong in ("2", "", "yes"):
+            refused(s.steer("GET", f"/v1/explain?applies={wrong}"), 400, "`applies`", "0 to 1")
         refused(s.steer("GET", "/v1/explain?methud=GET"), 400, "methud", "method")
         refused(s.steer("GET", "/v1/explain?cost=-1"), 400, "cost")
         for header in ("X-Device", ":y", ""):
