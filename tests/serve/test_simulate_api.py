@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-from support import expect, has, until, weir
+from support import SANITIZED, expect, has, until, weir
 from support.contract import Checked
 
 SEED = int(os.environ.get("TEST_SEED", "7"))
@@ -401,8 +401,8 @@ def test_many_small_values_take_no_memory():
         for small in ("{},", "[],", "0,", '"":0,', '{"":[]},', "[" * 1000):
             body = '{"rules":[' + small * ((31 << 20) // len(small))
             refused(s.steer("POST", "/v1/simulate", body), 413, "more than 200000 JSON values")
-        # A body of 31 MiB, and the copies that it leaves behind while it arrives.
-        expect(peak(s) - before < 250 << 20, True, (before, peak(s)))
+        # A body of 31 MiB, and the copies that it leaves behind while it arrives; a sanitizer keeps what was freed for a while.
+        expect(peak(s) - before < (700 if SANITIZED else 250) << 20, True, (before, peak(s)))
         # What a text contains is none, and the limit itself is allowed.
         log = '{"t":1,"event":"\\\\\\"[,"}\n' * 100000
         expect(simulate(s, input="json", log=log)["now"]["requests"], 100000)
