@@ -7,8 +7,9 @@
 struct output {
     struct buf *out;
     const struct weir_request *request;
+    enum explain_which which;
     int64_t now_us;
-    size_t rules, uncounted;
+    size_t rules, left_out, uncounted;
 };
 
 /* Adds ,"name":"text", or null if the text is empty. */
@@ -208,6 +209,10 @@ static void add_rule(const struct explained_rule *e, void *data)
 {
     struct output *p = data;
     bool applies = e->reason == MATCH_YES;
+    if (!applies && p->which == EXPLAIN_APPLYING) {
+        p->left_out++;
+        return;
+    }
     buf_add(p->out, p->rules++ ? SV(",\n{\"id\":") : SV("\n{\"id\":"));
     buf_json(p->out, e->rule->id);
     add_kind(e, p->out);
@@ -236,15 +241,20 @@ static void add_uncounted(sv unit, void *data)
 static void add_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
 {
     struct output *p = data;
-    buf_add(p->out, SV("],\n\"verdict\":"));
+    buf_char(p->out, ']');
+    if (p->which == EXPLAIN_APPLYING)
+        buf_printf(p->out, ",\n\"not_applied\":%zu", p->left_out);
+    buf_add(p->out, SV(",\n\"verdict\":"));
     verdict_json(request, verdict, p->out);
     buf_add(p->out, SV("}\n"));
 }
 
-int explain_json(struct weir *weir, const struct weir_request *request, int64_t now_us, struct buf *out)
+int explain_json(struct weir *weir, const struct weir_request *request, enum explain_which which, int64_t now_us,
+                 struct buf *out)
 {
     static const struct explain_sink sink = { add_request, add_rule, add_verdict, add_uncounted };
-    return weir_explain(weir, request, now_us, &sink, &(struct output){ .out = out, .request = request, .now_us = now_us });
+    struct output p = { .out = out, .request = request, .which = which, .now_us = now_us };
+    return weir_explain(weir, request, now_us, &sink, &p);
 }
 
 /* ---- one subject ---- */

@@ -8,10 +8,11 @@
 #include "serve/http.h"
 #include "serve/rule_sync.h"
 #include "serve/server.h"
+#include "source/show.h"
 
 struct admin_job;
 
-enum { ADMIN_NUMBERS = 2, ADMIN_TEXTS = 3 };
+enum { ADMIN_NUMBERS = 2, ADMIN_TEXTS = 4 };
 
 /* What the rule thread does for a call. */
 struct admin_work {
@@ -127,6 +128,7 @@ struct admin_job {
     int stage;              /* enum admin_stage; atomic */
 
     const struct admin_work *work;
+    enum role role; /* of the caller */
     struct arena arena;
     sv id, subject, body, if_match, if_none_match;
     sv texts[ADMIN_TEXTS]; /* of the parameters work->texts */
@@ -157,6 +159,9 @@ void admin_clear_terms(struct source *source);
 int admin_check_tags(uint64_t version, void *job, struct weir_error *error);
 /* The row of the job's rule; NULL: none. */
 const struct source_row *admin_find_row(const struct source_reading *reading, const struct admin_job *job);
+
+/* Only the admin role, which may set them, sees settings that are secret. */
+enum source_secrets admin_secrets(const struct admin_job *job);
 
 /* If-Match, If-None-Match: whether one of the tags is that of `version`. `*` is any that is there. */
 bool admin_tag_in(sv tags, uint64_t version);

@@ -58,7 +58,7 @@ static bool read_costs(struct http_call *call, struct asked *asked)
 
 static bool read_request(struct http_call *call, struct asked *asked)
 {
-    static const char *const names[] = { REQUEST_ATTRIBUTES(NAME) "cost", "header", NULL };
+    static const char *const names[] = { REQUEST_ATTRIBUTES(NAME) "cost", "header", "applies", NULL };
     if (!admin_check_parameters(call, names) || !read_costs(call, asked))
         return false;
     for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
@@ -79,11 +79,13 @@ static bool read_request(struct http_call *call, struct asked *asked)
 void admin_explain(struct http_call *call, struct server *server)
 {
     struct asked asked = { 0 };
+    uint64_t applies;
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, ADMIN_BODY_MAX);
-    if (!read_request(call, &asked))
+    if (!read_request(call, &asked) || !admin_number(call, "applies", 0, 1, 0, &applies))
         return;
-    int r = explain_json(server->weir, &asked.request, loop_now_us(call->loop), &out);
+    int r =
+        explain_json(server->weir, &asked.request, applies ? EXPLAIN_APPLYING : EXPLAIN_ALL, loop_now_us(call->loop), &out);
     if (r < 0)
         http_error(call, 503, NULL, "the request cannot be judged: %s", err_text((enum weir_code)r));
     else

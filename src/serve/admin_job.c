@@ -235,6 +235,7 @@ static struct admin_job *job_new(struct http_call *call, sv id, sv subject, cons
         job->call = call;
         job->loop = call->loop;
         job->work = work;
+        job->role = admin_caller(call).role;
         buf_init(&job->out, ADMIN_BODY_MAX);
         buf_init(&job->stored, ADMIN_BODY_MAX);
         return job;

@@ -146,7 +146,9 @@ static void set_times(struct simulation *s)
 {
     unsigned request_ms = s->loop->conns.limits.request_ms;
     int64_t now_ms = loop_now_ms(s->loop), left_ms = s->call->conn->since_ms + request_ms / 5 * 4 - now_ms;
-    s->task.end_us = clock_steady_us() + (left_ms > LEAST_MS ? left_ms : LEAST_MS) * US_PER_MS;
+    if (left_ms < LEAST_MS)
+        left_ms = LEAST_MS;
+    s->task.end_us = clock_steady_us() + left_ms * US_PER_MS;
     s->late_ms = now_ms + left_ms + request_ms / 10;
 }
 

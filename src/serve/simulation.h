@@ -9,6 +9,7 @@
 
 enum {
     SIMULATION_BODY_MAX = 32 << 20, /* bytes of the request, with its log */
+    SIMULATION_VALUES_MAX = 200000, /* of its JSON; a text is one, however long */
     SIMULATION_CPU_MS = 10000,      /* that a simulation may use */
     SIMULATION_KEYS = 1 << 20,      /* that each of the two replays can count */
     SIMULATION_SUBJECTS = 100000,   /* that each can list, … */

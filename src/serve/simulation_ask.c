@@ -76,11 +76,38 @@ static int read_fields(struct simulation_task *task, json_t *body, struct simula
     return read_input(task, body, ret);
 }
 
+/* Where the string that begins at `from` ends; `to` if it does not. */
+static const char *skip_string(const char *from, const char *to)
+{
+    for (from++; from < to && *from != '"'; from++)
+        if (*from == '\\')
+            from++;
+    return from < to ? from : to;
+}
+
+/* A value takes some hundred bytes of memory, and may take two of the body: so they are counted before they are read. Each
+ * but the first follows one of these characters; what is no JSON is counted somehow. */
+static bool has_too_many_values(sv body)
+{
+    unsigned count = 1;
+    const char *to = body.ptr + body.len;
+    for (const char *at = body.ptr; at < to && count <= SIMULATION_VALUES_MAX; at++)
+        if (*at == '"')
+            at = skip_string(at, to);
+        else
+            count += *at == ',' || *at == ':' || *at == '[' || *at == '{';
+    return count > SIMULATION_VALUES_MAX;
+}
+
 int simulation_ask(struct simulation_task *task, struct simulation_asked *ret)
 {
+    *ret = (struct simulation_asked){ 0 };
+    if (has_too_many_values(task->body))
+        return simulation_refuse(task, 413, "change fewer rules at a time; the log is one text, in `log`",
+                                 "the body has more than %d JSON values", SIMULATION_VALUES_MAX);
     json_error_t why;
     json_t *body = json_loadb(task->body.ptr, task->body.len, JSON_REJECT_DUPLICATES, &why);
-    *ret = (struct simulation_asked){ .json = body };
+    ret->json = body;
     if (!body)
         return simulation_refuse(task, 400, NULL, "the body is not JSON: line %d: %.200s", why.line, why.text);
     if (!json_is_object(body))

@@ -154,6 +154,35 @@ def test_rules_are_listed_by_pages():
         expect(ids("state=enforce&most=1&after=login"), (["ocr"], 4), "a rule that is not selected itself")
         refused(s.steer("GET", "/v1/rules?after=gone"), 404, "`gone`", "without `after`")
         refused(s.steer("GET", "/v1/rules?most=0"), 400, "1 to 10000")
+        for state in Checked.document.document["components"]["schemas"]["Row"]["properties"]["state"]["enum"]:
+            expect(s.steer("GET", f"/v1/rules?state={state}").status, 200)
+        refused(s.steer("GET", "/v1/rules?state=nonsense"), 400, "`state`", "enforce, shadow, off, expired, disabled, bad", "`nonsense`")
+
+
+def test_rules_with_plans_and_budgets_are_found():
+    day = {"max": 5, "calendar": "day", "tz": "UTC"}
+    plans = {"plan": "header:x-plan", "plans": {"pro": "5 per 24h"}}
+    rules = {
+        "short": {"limits": ["5 per 1h", "7 per 86399s"]},
+        "hour": {"limits": {**day, "calendar": "hour"}},
+        "slots": {"limits": {"algorithm": "concurrent", "max": 3, "ttl": "24h"}},
+        "each": {"limits": day, "by": ["user"]},
+        "each-plan": {**plans, "by": ["user"]},
+        "day": {"limits": ["5 per 1h", day]},
+        "day-long": {"limits": "5 per 24h", "mode": "shadow"},
+        "month": {"limits": {**day, "calendar": "month"}},
+        "plan": plans,
+    }
+    with Checked(rules=json.dumps({"rules": [{"id": name, **rule} for name, rule in rules.items()]})) as s:
+        def ids(query):
+            return [row["id"] for row in s.steer("GET", f"/v1/rules?{query}").json()["rules"]]
+
+        expect(ids("with=budget"), ["day", "day-long", "month", "plan"])
+        expect(ids("with=budget&state=enforce&most=1&after=day"), ["month"])
+        expect(ids("with=plans"), ["each-plan", "plan"])
+        expect(ids("with=by"), ["each", "each-plan"])
+        expect(ids("with="), list(rules))
+        refused(s.steer("GET", "/v1/rules?with=limits"), 400, "`with`", "by, plans, budget", "`limits`")
 
 
 def test_rules_are_linted():
@@ -611,6 +640,14 @@ def test_explanations():
         expect((rule["applies"], rule["reading"]), (False, None))
         rule = next(rule for rule in s.steer("GET", where.replace("//x", "/x//..")).json()["rules"] if rule["id"] == "e")
         expect((rule["applies"], rule["reading"]), (True, "/x/7"))
+        for query in (where, where + "&cost=tokens:1", "/v1/explain?event=nobody"):
+            everything, short = (s.steer("GET", f"{query}&applies={applies}").json() for applies in "01")
+            expect("not_applied" in everything, False)
+            applying = [rule["id"] for rule in everything["rules"] if rule["applies"]]
+            expect(([rule["id"] for rule in short["rules"]], short["not_applied"]), (applying, len(everything["rules"]) - len(applying)))
+            expect((short["verdict"]["rule"], short.get("uncounted")), (everything["verdict"]["rule"], everything.get("uncounted")))
+        for wrong in ("2", "", "yes"):
+            refused(s.steer("GET", f"/v1/explain?applies={wrong}"), 400, "`applies`", "0 to 1")
         refused(s.steer("GET", "/v1/explain?methud=GET"), 400, "methud", "method")
         refused(s.steer("GET", "/v1/explain?cost=-1"), 400, "cost")
         for header in ("X-Device", ":y", ""):

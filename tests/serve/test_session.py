@@ -110,6 +110,30 @@ def test_each_role_may_do_its_part(by):
         expect(s.steer("GET", "/v1/rules/e").status, 404, "what was not allowed was not done")
 
 
+def test_only_the_admin_role_sees_secrets():
+    secret, later = "the first secret text", "the second secret text"
+    with Checked(rules=None) as s:
+        for text in (secret, later):
+            expect(s.steer("PUT", "/v1/settings", {"partition_key_secret": text, "ipv6_prefix": 48}).json()["partition_key_secret"], text)
+        before = s.steer("GET", "/v1/settings").json()
+        for role in ROLES:
+            for headers in (bearer(s, role), {**page(s), **session(s, role)}):
+                shown = [s.ask(s.admin, "GET", path, None, headers) for path in ("/v1/settings", "/v1/settings/history", "/v1/history")]
+                for sent in (before, {**before, "ipv6_prefix": 56}, {"partition_key_secret": secret}):
+                    shown.append(s.ask(s.admin, "PUT", "/v1/settings?dry_run=1", json.dumps(sent), {**JSON, **headers}))
+                if role != "read":
+                    shown.append(s.ask(s.admin, "POST", "/v1/settings/undo", None, headers))
+                    shown.append(s.ask(s.admin, "POST", "/v1/undo", None, headers))
+                    s.steer("PUT", "/v1/settings", before)
+                for answer in shown:
+                    expect(answer.status, 200, answer.body)
+                seen = b"".join(answer.body for answer in shown)
+                expect((secret.encode() in seen, later.encode() in seen, b'"(hidden)"' in seen), (role == "admin",) * 2 + (role != "admin",), (role, seen))
+        # It is no value to write back.
+        refused(s.steer("PUT", "/v1/settings", {"partition_key_secret": "(hidden)"}), 422, "partition_key_secret")
+        expect(s.steer("GET", "/v1/settings").json(), before)
+
+
 def test_token_files():
     with Service(rules=None) as s:
         tokens = [token(s, role) for role in ROLES]

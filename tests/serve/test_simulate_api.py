@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-from support import expect, has, until, weir
+from support import SANITIZED, expect, has, until, weir
 from support.contract import Checked
 
 SEED = int(os.environ.get("TEST_SEED", "7"))
@@ -386,6 +386,30 @@ def test_sizes():
         many = [{"id": f"r{i}", "limits": "1 per 1h"} for i in range(1001)]
         refused(s.steer("POST", "/v1/simulate", {"input": "json", "log": "", "rules": many}), 400, "at most 1000")
         expect(len(simulate(s, input="json", log="", rules=many[:1000])["then"]["rules"]), 1005)
+
+
+def peak(s):
+    """The most memory that the service has had, in bytes."""
+    with open(f"/proc/{s.process.pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024
+
+
+def test_many_small_values_take_no_memory():
+    """Of JSON: each of them would take a hundred times its bytes."""
+    with serving() as s:
+        before = peak(s)
+        for small in ("{},", "[],", "0,", '"":0,', '{"":[]},', "[" * 1000):
+            body = '{"rules":[' + small * ((31 << 20) // len(small))
+            refused(s.steer("POST", "/v1/simulate", body), 413, "more than 200000 JSON values")
+        # A body of 31 MiB, and the copies that it leaves behind while it arrives; a sanitizer keeps what was freed for a while.
+        expect(peak(s) - before < (700 if SANITIZED else 250) << 20, True, (before, peak(s)))
+        # What a text contains is none, and the limit itself is allowed.
+        log = '{"t":1,"event":"\\\\\\"[,"}\n' * 100000
+        expect(simulate(s, input="json", log=log)["now"]["requests"], 100000)
+        rest = 200000 - len(["body", "remove", "its list"])
+        for more, status, part in ((0, 400, "at most 1000"), (1, 413, "more than 200000")):
+            body = '{"remove":[' + ",".join(["0"] * (rest + more)) + "]}"
+            refused(s.steer("POST", "/v1/simulate", body), status, part)
 
 
 # ---- what is wrong with a request ----
