@@ -6,6 +6,8 @@ import { limits, pill, subjectLink, throttleButton } from "./parts.js";
 
 const ATTRIBUTES = [["method", "GET"], ["path", "/entity/42"], ["host", "api.example.com"], ["ip", "203.0.113.9"], ["user", ""], ["event", "ocr"], ["key", "u1"], ["cost", "1"]];
 
+const OTHERS_MAX = 100;
+
 function explained(rule) {
   return h("section", { class: "card" },
     h("div", { class: "head" }, h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), " ", pill(rule.mode)),
@@ -18,6 +20,21 @@ function verdict(data) {
   const v = data.verdict;
   return h("p", { class: v.allowed ? "banner mild" : "banner", role: "status" }, h("strong", null, v.allowed ? "It would pass" : "It would be refused"),
     v.allowed ? "." : ` by ${v.rule}${v.limit ? `, limit ${v.limit}` : ""}; retry in ${span(Math.ceil((v.retry_after_ms ?? 0) / 1000))}.`);
+}
+
+/** The rules that do not apply, asked for when somebody wants them. */
+function others(request, count) {
+  const place = h("div");
+  const open = async () => {
+    if (place.childElementCount) return;
+    const data = await get(`/v1/explain?${request}`);
+    const rules = data.rules.filter((rule) => !rule.applies);
+    place.append(table("Rules that do not apply", ["rule", "why not"],
+      rules.slice(0, OTHERS_MAX).map((rule) => [h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), rule.text ?? rule.reason])));
+    if (rules.length > OTHERS_MAX) place.append(h("p", { class: "quiet" }, `and ${rules.length - OTHERS_MAX} more`));
+  };
+  return h("details", { class: "card", ontoggle: () => open().catch((error) => place.replaceChildren(h("p", { class: "error" }, error.message))) },
+    h("summary", null, `${count} rules do not apply`), place);
 }
 
 async function recent(asked) {
@@ -48,17 +65,15 @@ export async function show({ parameters }) {
     field("Headers", headers, "One a line."), h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Explain")));
   const parts = [h("h1", null, "Why"), form];
   if (asked) {
-    const data = await get(`/v1/explain?${request}`).catch((error) => error);
+    const data = await get(`/v1/explain?${request}&applies=1`).catch((error) => error);
     if (!data.rules) parts.push(h("p", { class: "banner" }, data.message, data.hint ? `: ${data.hint}` : ""));
     else {
-      const applied = data.rules.filter((rule) => rule.applies), others = data.rules.filter((rule) => !rule.applies);
+      const applied = data.rules;
       if (refusedBy && !applied.some((rule) => rule.id === refusedBy))
         parts.push(h("p", { class: "banner" }, `${refusedBy} refused the request, and does not apply to what weir has kept of it: add the headers that the rule uses. weir keeps no headers.`));
       parts.push(verdict(data), ...applied.map(explained));
       if (!applied.length) parts.push(empty("No rule applies to this request", h("p", null, "So weir lets it pass and counts nothing.")));
-      if (others.length) parts.push(h("details", { class: "card" }, h("summary", null, `${others.length} rules do not apply`),
-        others.length > 100 && h("p", { class: "quiet" }, "The first hundred:"),
-        table("Rules that do not apply", ["rule", "why not"], others.slice(0, 100).map((rule) => [h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), rule.text ?? rule.reason]))));
+      if (data.not_applied) parts.push(others(request, data.not_applied));
     }
   }
   parts.push(await recent(asked));

@@ -392,7 +392,7 @@ def test_plans_and_budgets(served, page):
     view(page, "#/plans", "free", "10 per day", "pro", "budget", "of 5,000 used")
     shot(page, "plans")
     page.fill("Subject", "u1")
-    page.fill("Rule", "ocr (by key)")
+    page.fill("Rule", "ocr")
     page.click("Show what is used and left")
     page.see("3 of 3 used")
 
