@@ -26,23 +26,24 @@ engine: base limit cells slices rules match refused
 present: base limit cells rules match refused engine
 redis: base limit cells slices engine
 library: engine redis
+replay: base limit cells slices rules match refused engine
 source: base rules
-serve: base limit cells slices throttle rules match refused engine present redis library source
-cli: base limit cells slices throttle rules match refused engine present redis library source serve
+serve: base limit cells slices throttle rules match refused engine present redis library replay source
+cli: base limit cells slices throttle rules match refused engine present redis library replay source serve
 bench:
-decisions: base limit cells slices throttle rules match refused engine present redis library source serve cli
+decisions: base limit cells slices throttle rules match refused engine present redis library replay source serve cli
 '
 
 # header of a library: the places that may include it.
 libraries='
 yaml.h src/rules/
 pcre2.h src/base/regex.c
-jansson.h src/cli/ src/source/ src/serve/
+jansson.h src/cli/ src/replay/ src/source/ src/serve/
 uv.h src/serve/
 microhttpd.h src/serve/http.c
 systemd/sd-daemon.h src/serve/
 zlib.h src/cli/
-sqlite3.h src/source/sqlite.c
+sqlite3.h src/source/sqlite.c src/serve/counts_db.c
 mysql.h src/source/mysql.c
 libpq-fe.h src/source/postgres.c
 '

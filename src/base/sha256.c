@@ -1,4 +1,4 @@
-/* FIPS 180-4. */
+/* FIPS 180-4, and HMAC of RFC 2104. */
 #include "base/sha256.h"
 
 #include <stdint.h>
@@ -68,11 +68,14 @@ static void absorb(uint32_t state[8], const unsigned char block[BLOCK])
         state[i] += s[i];
 }
 
-void sha256(const void *data, size_t len, unsigned char ret[SHA256_SIZE])
+/* `block`: a first block before the data; NULL: none. */
+static void digest(const unsigned char *block, const void *data, size_t len, unsigned char ret[SHA256_SIZE])
 {
     const unsigned char *p = data;
     uint32_t state[8];
     memcpy(state, start, sizeof state);
+    if (block)
+        absorb(state, block);
     size_t left = len;
     for (; left >= BLOCK; p += BLOCK, left -= BLOCK)
         absorb(state, p);
@@ -83,7 +86,7 @@ void sha256(const void *data, size_t len, unsigned char ret[SHA256_SIZE])
     if (left > 0)
         memcpy(end, p, left);
     end[left] = 0x80;
-    uint64_t bits = (uint64_t)len * 8;
+    uint64_t bits = ((uint64_t)len + (block ? BLOCK : 0)) * 8;
     store(end + end_size - 8, (uint32_t)(bits >> 32));
     store(end + end_size - 4, (uint32_t)bits);
     absorb(state, end);
@@ -91,4 +94,24 @@ void sha256(const void *data, size_t len, unsigned char ret[SHA256_SIZE])
         absorb(state, end + BLOCK);
     for (int i = 0; i < 8; i++)
         store(ret + 4 * i, state[i]);
+}
+
+void sha256(const void *data, size_t len, unsigned char ret[SHA256_SIZE])
+{
+    digest(NULL, data, len, ret);
+}
+
+void hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, unsigned char ret[SHA256_SIZE])
+{
+    unsigned char pad[BLOCK] = { 0 }, inner[SHA256_SIZE];
+    if (key_len > BLOCK)
+        sha256(key, key_len, pad);
+    else if (key_len > 0)
+        memcpy(pad, key, key_len);
+    for (int i = 0; i < BLOCK; i++)
+        pad[i] ^= 0x36;
+    digest(pad, data, len, inner);
+    for (int i = 0; i < BLOCK; i++)
+        pad[i] ^= 0x36 ^ 0x5c;
+    digest(pad, inner, sizeof inner, ret);
 }

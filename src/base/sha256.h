@@ -7,5 +7,7 @@
 enum { SHA256_SIZE = 32 };
 
 void sha256(const void *data, size_t len, unsigned char ret[SHA256_SIZE]);
+/* With a key: nobody without the key can make it. */
+void hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, unsigned char ret[SHA256_SIZE]);
 
 #endif

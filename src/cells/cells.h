@@ -131,6 +131,8 @@ struct cells_held {
     uint64_t holds;  /* that are not over; those that a full block has joined are one */
     uint64_t amount; /* of all of them */
 };
+/* Returns what is held of one cell, without holds of earlier windows. Writes nothing. */
+struct cells_held cells_holds(struct cells *cells, uint64_t key, const struct limit *limit, int64_t now_us);
 typedef void cells_hold_sink(const struct cells_held *held, void *data);
 /* Tells of each cell with holds. Looks at `most` blocks of a kind; if a table has more, each stands for several. What
  * changes meanwhile may be told of twice or not at all. */

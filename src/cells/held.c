@@ -347,6 +347,30 @@ struct limit_state held_state(struct cells *cells, struct cell *c, uint64_t key,
     return h.state;
 }
 
+struct cells_held cells_holds(struct cells *cells, uint64_t key, const struct limit *limit, int64_t now_us)
+{
+    struct cells_held ret = { 0 };
+    struct held h;
+    word16 s;
+    struct cell *c;
+    do {
+        c = cell_find(cells, key, &s);
+        if (!c)
+            return ret;
+    } while (!read_held(cells, c, key, s, &h));
+    end_holds(&h, limit, now_us);
+    end_dead(&h, limit, now_us, false);
+    ret.tag = h.tag;
+    for (uint32_t i = 0; i < h.count; i++) {
+        const struct hold *hold = &h.holds[i];
+        if (hold_is_over(hold) || (limit->algorithm != LIMIT_CONCURRENT && limit_origin_over(limit, hold->origin, now_us)))
+            continue;
+        ret.holds++;
+        ret.amount += hold->amount;
+    }
+    return ret;
+}
+
 bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const struct cells_taken *taken, int64_t now_us,
                  bool *ret_done)
 {

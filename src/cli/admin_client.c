@@ -167,7 +167,7 @@ static int parse_answer(sv answer, sv *ret_body)
 
 struct question {
     const char *address, *method, *path;
-    sv token, author;
+    sv token, author, body;
 };
 
 static int ask(int fd, const struct question *q, struct buf *answer, struct weir_error *error, int64_t end_us)
@@ -179,7 +179,10 @@ static int ask(int fd, const struct question *q, struct buf *answer, struct weir
                unix_path(q->address) ? "localhost" : q->address, SV_FMT(q->token));
     if (q->author.len > 0)
         buf_printf(&request, "X-Weir-Author: %.*s\r\n", SV_FMT(q->author));
+    if (q->body.len > 0)
+        buf_printf(&request, "Content-Type: application/json\r\nContent-Length: %zu\r\n", q->body.len);
     buf_add(&request, SV("\r\n"));
+    buf_add(&request, q->body);
     int why = request.failed ? EMSGSIZE : send_all(fd, buf_sv(&request), end_us);
     if (why == 0)
         why = receive_all(fd, answer, end_us);
@@ -188,27 +191,27 @@ static int ask(int fd, const struct question *q, struct buf *answer, struct weir
 
 int client_get(const char *address, sv token, const char *path, struct buf *ret_body, struct weir_error *error)
 {
-    return client_ask(address, token, "GET", path, (sv){ 0 }, ret_body, error);
+    return client_ask(address, token, "GET", path, (sv){ 0 }, (sv){ 0 }, ret_body, error);
 }
 
-int client_ask(const char *address, sv token, const char *method, const char *path, sv author, struct buf *ret_body,
-               struct weir_error *error)
+int client_ask(const char *address, sv token, const char *method, const char *path, sv author, sv body,
+               struct buf *ret_body, struct weir_error *error)
 {
-    const struct question question = { address, method, path, token, author };
+    const struct question question = { address, method, path, token, author, body };
     int64_t end_us = clock_steady_us() + WAIT_MS * US_PER_MS;
     CLEANUP_CLOSE int fd =
         unix_path(address) ? connect_unix(unix_path(address), end_us, error) : connect_tcp(address, end_us, error);
     CLEANUP(buf_done) struct buf answer;
-    sv body = { 0 };
+    sv answered = { 0 };
     buf_init(&answer, BODY_BYTES_MAX);
     int r = fd < 0 ? fd : ask(fd, &question, &answer, error, end_us);
     if (r < 0)
         return r;
-    int status = parse_answer(buf_sv(&answer), &body);
+    int status = parse_answer(buf_sv(&answer), &answered);
     if (status == 0)
         return err_set(error, WEIR_E_INVALID, "the answer is not HTTP, or is incomplete");
     buf_init(ret_body, BODY_BYTES_MAX);
-    buf_add(ret_body, body);
+    buf_add(ret_body, answered);
     return status;
 }
 
@@ -216,15 +219,23 @@ int client_ask(const char *address, sv token, const char *method, const char *pa
 
 int client_read_token(const struct client_service *service, struct buf *ret, struct weir_error *error)
 {
-    CLEANUP(buf_done) struct buf path;
-    const char *why = "the path is too long";
-    buf_init(&path, PATH_BYTES_MAX);
-    buf_printf(&path, "%s/admin-token", service->data);
-    bool read = !path.failed && cli_read_file(path.ptr, ret, &why);
-    if (read && sv_trim(buf_sv(ret)).len <= TOKEN_BYTES_MAX)
-        return 0;
+    static const char *const roles[] = { "admin", "operate", "read" };
+    const char *first_why = NULL;
+    for (size_t i = 0; i < (service->changes ? 2 : 3); i++) {
+        CLEANUP(buf_done) struct buf path;
+        const char *why = "the path is too long";
+        buf_init(&path, PATH_BYTES_MAX);
+        buf_printf(&path, "%s/%s-token", service->data, roles[i]);
+        bool read = !path.failed && cli_read_file(path.ptr, ret, &why);
+        if (read && sv_trim(buf_sv(ret)).len <= TOKEN_BYTES_MAX)
+            return 0;
+        if (read)
+            buf_done(ret);
+        if (!first_why)
+            first_why = read ? "not a valid token" : why;
+    }
     return err_set(error, WEIR_E_SYSTEM, "%s/admin-token: %s; give the data folder of the service with --data",
-                   service->data, read ? "not a valid token" : why);
+                   service->data, first_why);
 }
 
 int client_bad_status(const struct client_service *service, int status, sv body, struct weir_error *error)
@@ -232,7 +243,7 @@ int client_bad_status(const struct client_service *service, int status, sv body,
     if (status == 401)
         return err_set(
             error, WEIR_E_INVALID,
-            "%s: the service does not accept the token in %s/admin-token; give the data folder of that service with --data",
+            "%s: the service does not accept the token in the folder %s; give the data folder of that service with --data",
             service->admin, service->data);
     json_auto_t *json = json_loadb(body.ptr, body.len, 0, NULL);
     const char *text = json_string_value(json_object_get(json, "error"));

@@ -10,15 +10,17 @@ bool client_is_address(const char *address);
 /* GET. Returns the status, with the body in *ret_body; negative if there was no whole answer within a few seconds: *error
  * says why, and *ret_body is not written. */
 int client_get(const char *address, sv token, const char *path, struct buf *ret_body, struct weir_error *error);
-/* The same with another method, and without a body in the request. `author` may be empty: for the log of the service. */
-int client_ask(const char *address, sv token, const char *method, const char *path, sv author, struct buf *ret_body,
-               struct weir_error *error);
+/* The same with another method, and a body in JSON, or an empty one. `author` may be empty: for the log of the service. */
+int client_ask(const char *address, sv token, const char *method, const char *path, sv author, sv body,
+               struct buf *ret_body, struct weir_error *error);
 
-/* Where the admin listener is, and the data folder of its service, which has the token. */
+/* Where the admin listener is, and the data folder of its service, which has the tokens. */
 struct client_service {
     const char *admin, *data;
+    bool changes; /* what is asked changes something: the read token is not enough */
 };
-/* Reads the token. *ret is to be initialised. */
+/* Reads the admin token, or, if it cannot be read, that of the next lower role that is enough. *ret is to be initialised.
+ */
 int client_read_token(const struct client_service *service, struct buf *ret, struct weir_error *error);
 /* For an answer that is not what was asked for. Returns an error. */
 int client_bad_status(const struct client_service *service, int status, sv body, struct weir_error *error);

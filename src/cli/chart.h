@@ -4,7 +4,7 @@
 
 #include "base/buf.h"
 #include "cli/term.h"
-#include "cli/timeline.h"
+#include "replay/timeline.h"
 
 /* Bars that stand on a time axis: refused below, in full blocks, and passed on top of it. */
 void chart_draw(struct buf *out, const struct term *term, const struct timeline *timeline, const struct series *passed,

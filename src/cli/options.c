@@ -5,7 +5,7 @@
 #include "base/format.h"
 #include "cli/cli.h"
 #include "cli/plain_text.h"
-#include "cli/time_text.h"
+#include "replay/time_text.h"
 #include "rules/reader.h"
 
 enum { HELP_COLUMNS = 80, HELP_INDENT = 24, OPTIONS_MAX = 64, ERROR_BYTES_MAX = 8 << 10 };

@@ -27,7 +27,8 @@ static const struct option options[] = {
     { "expires", "TIME", OPTION_TEXT, AT(expires),
       "throttle, override: when it expires, in RFC 3339, or seconds (from 10^11 on: milliseconds) since 1970 (default: "
       "never)" },
-    { "for", "TIME", OPTION_LENGTH, AT(for_ms), "throttle, override: it expires after this time: 30m, 2h, 7d; up to 3650d",
+    { "for", "TIME", OPTION_LENGTH, AT(for_ms),
+      "throttle, override: it expires after this time: 30m, 2h, 7d; up to 3650d. penalise: how long it lasts, 1s to 31d",
       .min = 1, .max = LIMIT_PER_MAX_US / US_PER_MS },
     { "limit", "LIMIT", OPTION_LIST, AT(limits),
       "override: a limit of the subject, such as \"50000 per minute\" or '{ name: day, calendar: day, max: 9 }'; may be "
@@ -40,9 +41,9 @@ static const struct option options[] = {
     { "change", "N", OPTION_NUMBER, AT(change), "undo: the number of the change in the history (default: the newest)",
       .min = 1 },
     { "admin", "ADDR", OPTION_TEXT, AT(admin),
-      "penalties, lift: the admin listener of the service, HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
+      "penalties, penalise, lift: the admin listener of the service, HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
     { "data", "DIR", OPTION_TEXT, AT(data),
-      "penalties, lift: the data folder of the service, for its admin token (default ./weir-data)" },
+      "penalties, penalise, lift: the data folder of the service, for its token (default ./weir-data)" },
     { "drop-comments", NULL, OPTION_FLAG, AT(drop_comments),
       "allow changing a file that has comments: the file is rewritten without them" },
     { 0 },
@@ -76,6 +77,8 @@ static const struct command command = {
         "  import FILE      add or change all rules, settings and overrides of a rules file\n"
         "  export           print all rules, settings and overrides as a rules file\n"
         "  penalties [RULE] list the subjects that are penalised; asks a running 'weir serve', not the source\n"
+        "  penalise RULE SUBJECT...\n"
+        "                   penalise a subject of a rule that has penalties, --for some time, at a running 'weir serve'\n"
         "  lift RULE SUBJECT...\n"
         "                   lift the penalty of a subject, at a running 'weir serve'",
     .footer = "The exit status is 0 for success; 1 if the source has invalid rows (list, show, override, export), or "
@@ -86,7 +89,18 @@ static const struct command command = {
 };
 
 /* Options that only some verbs take. */
-enum { JSON = 1, AUTHOR = 2, REPLACE = 4, UNTIL = 8, MOST = 16, CHANGE = 32, OVERRIDE = 64, SERVICE = 128, BY = 256 };
+enum {
+    JSON = 1,
+    AUTHOR = 2,
+    REPLACE = 4,
+    UNTIL = 8,
+    MOST = 16,
+    CHANGE = 32,
+    OVERRIDE = 64,
+    SERVICE = 128,
+    BY = 256,
+    FOR = 512
+};
 
 static const struct verb {
     const char *name;
@@ -110,6 +124,7 @@ static const struct verb {
     { "import", rules_import, 1, 1, "FILE", AUTHOR | REPLACE },
     { "export", rules_export, 0, 0, "", JSON },
     { "penalties", rules_penalties, 0, 1, "[RULE]", JSON | SERVICE },
+    { "penalise", rules_penalise, 1, 1 + RULE_BY_MAX, "RULE SUBJECT...", SERVICE | BY | FOR },
     { "lift", rules_lift, 1, 1 + RULE_BY_MAX, "RULE SUBJECT...", SERVICE | BY },
 };
 
@@ -135,7 +150,7 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
         { "by", o->by, AUTHOR | BY },
         { "note", o->note, AUTHOR },
         { "replace", o->replace, REPLACE },
-        { "for", o->for_ms, UNTIL },
+        { "for", o->for_ms, UNTIL | FOR },
         { "expires", o->expires, UNTIL },
         { "limit", o->limits.count > 0, OVERRIDE },
         { "deny", o->deny, OVERRIDE },

@@ -46,6 +46,7 @@ int rules_override(struct rules_call *call);
 int rules_init(struct rules_call *call);
 int rules_penalties(struct rules_call *call);
 int rules_lift(struct rules_call *call);
+int rules_penalise(struct rules_call *call);
 
 /* All of the source. -1 to go on, or the exit status. */
 int rules_read_source(struct rules_call *call, struct source_reading *ret);

@@ -70,7 +70,7 @@ static int on_event(const struct source_event *event, void *data, struct weir_er
     (void)error;
     if (h->json) {
         buf_add(h->out, h->count ? SV(",\n") : SV(""));
-        source_event_json(event, h->out);
+        source_event_json(event, SECRETS_SHOWN, h->out);
     } else {
         add_event(h, event);
     }

@@ -195,7 +195,7 @@ static void print_json(const struct source_reading *reading, struct buf *out)
             source_row_json(reading, &reading->rows[i], out);
         }
     buf_add(out, SV("],\n\"settings\":"));
-    source_settings_json(reading, out);
+    source_settings_json(reading, SECRETS_SHOWN, out);
     buf_add(out, SV(",\n\"problems\":["));
     for (size_t i = 0; i < reading->problem_count; i++) {
         buf_printf(out, "%s", i ? ",\n" : "");

@@ -1,4 +1,4 @@
-/* weir rules penalties, weir rules lift: the penalties of a running service, which are not part of the source. */
+/* weir rules penalties, penalise and lift: the penalties of a running service, which are not part of the source. */
 #include <jansson.h>
 #include <stdio.h>
 
@@ -13,16 +13,16 @@
 enum { QUERY_BYTES_MAX = 8192, RULE_COLUMNS = 20, WHO_MAX = 1000 };
 
 /* One question. Returns the status of the answer; negative: *error says why there is none. */
-static int ask(const struct rules_call *call, const char *method, const char *path, struct buf *ret_body,
+static int ask(const struct rules_call *call, const char *method, const char *path, sv body, struct buf *ret_body,
                struct weir_error *error)
 {
-    const struct client_service service = { call->options->admin, call->options->data };
+    const struct client_service service = { call->options->admin, call->options->data, strcmp(method, "GET") != 0 };
     CLEANUP(buf_done) struct buf token = { 0 };
     struct weir_error why = { 0 };
     int r = client_read_token(&service, &token, error);
     if (r < 0)
         return r;
-    int status = client_ask(service.admin, sv_trim(buf_sv(&token)), method, path, call->author.who, ret_body, &why);
+    int status = client_ask(service.admin, sv_trim(buf_sv(&token)), method, path, call->author.who, body, ret_body, &why);
     if (status < 0)
         return err_set(error, why.code, "%s: %s", service.admin, why.text);
     return status;
@@ -30,7 +30,7 @@ static int ask(const struct rules_call *call, const char *method, const char *pa
 
 static int bad_answer(const struct rules_call *call, int status, sv body)
 {
-    const struct client_service service = { call->options->admin, call->options->data };
+    const struct client_service service = { .admin = call->options->admin, .data = call->options->data };
     struct weir_error error = { 0 };
     client_bad_status(&service, status, body, &error);
     return cli_fail(&error);
@@ -104,36 +104,54 @@ int rules_penalties(struct rules_call *call)
     }
     if (path.failed)
         return cli_error("the id of the rule is too long");
-    int status = ask(call, "GET", path.ptr, &body, &error);
+    int status = ask(call, "GET", path.ptr, SV(""), &body, &error);
     if (status < 0)
         return cli_fail(&error);
     return status == 200 ? print_all(call, buf_sv(&body)) : bad_answer(call, status, buf_sv(&body));
 }
 
-/* ---- lifting ---- */
+/* ---- one subject ---- */
 
-int rules_lift(struct rules_call *call)
+/* Asks for a change of the penalty of the subject in the words; `done` is printed after its name if it was made. */
+static int change(const struct rules_call *call, const char *method, sv document, const char *done)
 {
     CLEANUP(buf_done) struct buf path, body = { 0 }, out;
     struct weir_error error = { 0 };
     buf_init(&path, QUERY_BYTES_MAX);
     buf_init(&out, RULES_OUTPUT_MAX);
-    buf_add(&path, SV("/v1/penalties?rule="));
-    client_encode(weir_str(call->words[0]), &path);
-    for (size_t i = 1; i < call->word_count; i++) {
-        buf_add(&path, SV("&by="));
+    for (size_t i = 0; i < call->word_count; i++) {
+        buf_add(&path, i ? SV("&by=") : SV("/v1/penalties?rule="));
         client_encode(weir_str(call->words[i]), &path);
+        buf_add(&out, i ? SV(", ") : SV(""));
+        plain_add(&out, weir_str(call->words[i]), i ? WHO_MAX : WEIR_ID_MAX);
     }
     if (path.failed)
         return cli_error("the values are too long");
-    int status = ask(call, "DELETE", path.ptr, &body, &error);
+    int status = ask(call, method, path.ptr, document, &body, &error);
     if (status < 0)
         return cli_fail(&error);
     if (status != 204) {
         bad_answer(call, status, buf_sv(&body));
+        if (status == 409)
+            cli_error("'weir rules override RULE SUBJECT... --deny --for TIME' refuses a subject of any rule");
         return status == 404 ? RULES_NOTHING : EXIT_BAD;
     }
-    plain_add(&out, weir_str(call->words[0]), WEIR_ID_MAX);
-    buf_add(&out, SV(": the penalty is lifted\n"));
+    buf_printf(&out, ": %s\n", done);
     return cli_print(&out, RULES_DONE);
+}
+
+int rules_lift(struct rules_call *call)
+{
+    return change(call, "DELETE", SV(""), "the penalty is lifted");
+}
+
+int rules_penalise(struct rules_call *call)
+{
+    char document[60], span[SPAN_TEXT_MAX], done[SPAN_TEXT_MAX + 20];
+    if (call->options->for_ms == 0)
+        return options_error(call->command, "penalise needs --for TIME, how long the penalty lasts: 1s to 31d");
+    snprintf(document, sizeof document, "{\"for\": \"%llums\"}", (unsigned long long)call->options->for_ms);
+    span_text((int64_t)call->options->for_ms * US_PER_MS, span);
+    snprintf(done, sizeof done, "penalised for %s", span);
+    return change(call, "PUT", weir_str(document), done);
 }

@@ -1,7 +1,5 @@
-/* weir simulate: replays recorded traffic on a virtual clock, from empty cells.
- *
- * The library decides. A verdict does not list the rules that applied to a request, so the same rules are matched once more
- * here. */
+/* weir simulate: replays recorded traffic on a virtual clock, from empty cells (src/replay). Here are its options, its
+ * input and what it prints. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -13,11 +11,11 @@
 #include "cli/progress.h"
 #include "cli/request.h"
 #include "cli/simulate.h"
-#include "cli/traffic.h"
 #include "present/present.h"
+#include "replay/traffic.h"
 
 enum { FORMAT_JSON, FORMAT_COMBINED };
-enum { CELLS_KEYS_DEFAULT = 4000000, OUTPUT_MAX = 256 << 20 };
+enum { CELLS_KEYS_DEFAULT = 4000000, OUTPUT_MAX = 256 << 20, SUBJECTS_MAX = 1 << 20 };
 
 struct simulate_options {
     const char *rules;
@@ -63,33 +61,14 @@ struct simulation {
     struct simulate_options options;
     const char *name; /* of the input */
     struct input input;
-    struct weir *weir;
-    struct ruleset *ruleset; /* the same rules as the engine's */
-    struct tally tally;
-    uint32_t *applied; /* room for every rule of the ruleset */
+    struct replay replay;
     struct traffic traffic;
-    struct facts facts;
 };
 
 static int bad_line(const struct simulation *s, const char *why)
 {
     plain_printf("%s:%llu: %s", s->name, (unsigned long long)s->input.line, why);
     return EXIT_BAD;
-}
-
-/* Takes over the rules for the matching here. Returns -1 to go on, or the exit status. */
-static int use_rules(struct simulation *s, struct rules *rules)
-{
-    struct weir_error error;
-    struct ruleset *ruleset;
-    if (ruleset_new(&ruleset, rules, &error) < 0)
-        return cli_fail(&error);
-    ruleset_free(s->ruleset);
-    s->ruleset = ruleset;
-    uint32_t *applied = realloc(s->applied, (ruleset_rules(ruleset)->rule_count + 1) * sizeof applied[0]);
-    if (applied)
-        s->applied = applied;
-    return applied && tally_rules(&s->tally, ruleset_rules(ruleset)) ? -1 : cli_error("out of memory");
 }
 
 static void print_problems(const struct simulation *s, const struct rules_report *report)
@@ -107,19 +86,15 @@ static int set_rules(struct simulation *s, sv text)
     struct weir_error error;
     bool list = sv_starts(text, SV("["));
     CLEANUP(rules_freep)
-    struct rules *rules = list ? rules_read_list(text, ruleset_rules(s->ruleset), &report) : rules_read(text, &report);
+    struct rules *rules =
+        list ? rules_read_list(text, ruleset_rules(s->replay.ruleset), &report) : rules_read(text, &report);
     print_problems(s, &report);
     if (!rules)
         return cli_error("out of memory");
     if (report.error_count > 0)
         return EXIT_BAD;
-    s->tally.rule_changes++;
-    int status = use_rules(s, STEAL(rules));
-    if (status >= 0)
-        return status;
-    if (weir_set_rules(s->weir, text.ptr, text.len, &error) < 0)
-        return bad_line(s, error.text);
-    return -1;
+    s->replay.tally.rule_changes++;
+    return replay_set_rules(&s->replay, STEAL(rules), &error) < 0 ? bad_line(s, error.text) : -1;
 }
 
 static int decide(struct simulation *s)
@@ -127,32 +102,16 @@ static int decide(struct simulation *s)
     struct weir_request *request = &s->traffic.request;
     int64_t now = s->traffic.now_us;
     struct weir_verdict verdict;
-    struct weir_shadows shadows;
-    struct weir_receipt receipt;
-    request->shadows = &shadows;
-    request->receipt = &receipt;
-    request->if_held = true;
-    int code = weir_check(s->weir, request, now, &verdict);
+    int code = replay_decide(&s->replay, request, now, &verdict);
     if (code < 0)
         return bad_line(s, err_text((enum weir_code)code));
-    /* A log does not say when requests end: their slots are free at once. */
-    if (receipt.count > 0) {
-        s->tally.in_flight++;
-        weir_release(s->weir, &receipt, now);
-    }
-    request->receipt = NULL;
     if (s->options.verdicts) {
         char line[VERDICT_JSON_MAX];
         size_t len = weir_verdict_json(request, &verdict, line, sizeof line - 1);
         line[len] = '\n';
         return fwrite(line, 1, len + 1, stdout) == len + 1 ? -1 : EXIT_BAD;
     }
-    const struct rules *rules = ruleset_rules(s->ruleset);
-    facts_init(&s->facts, s->ruleset, request, request->user);
-    size_t count = ruleset_match(s->ruleset, &s->facts, now, s->applied, rules->rule_count);
-    if (!tally_request(&s->tally, rules, &s->facts, s->applied, count, &verdict, now))
-        return cli_error("out of memory");
-    return -1;
+    return replay_count(&s->replay, request, now, &verdict) ? -1 : cli_error("out of memory");
 }
 
 static int replay_line(struct simulation *s, char *line, size_t len)
@@ -173,7 +132,7 @@ static int replay_line(struct simulation *s, char *line, size_t len)
 }
 
 /* All lines. -1, or the exit status. */
-static int replay(struct simulation *s)
+static int replay_lines(struct simulation *s)
 {
     struct progress progress;
     char *line;
@@ -191,41 +150,32 @@ static int replay(struct simulation *s)
 static int print_summary(struct simulation *s)
 {
     struct term term = term_of(STDOUT_FILENO);
-    struct simulation_result result = { .input = s->name, .tally = &s->tally, .top = (unsigned)s->options.top };
+    struct simulation_result result = { .input = s->name, .tally = &s->replay.tally, .top = (unsigned)s->options.top };
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, OUTPUT_MAX);
-    weir_status(s->weir, &result.status);
-    if (s->options.json)
-        simulation_json(&result, &out);
-    else
+    weir_status(s->replay.weir, &result.status);
+    if (s->options.json) {
+        replay_json(&s->replay, result.top, false, &out);
+        buf_char(&out, '\n');
+    } else
         simulation_text(&result, &term, &out);
     return cli_print(&out, 0);
 }
 
-/* Gives the rules to the engine and to the matching here. Returns -1 to go on, or the exit status. */
+/* Returns -1 to go on, or the exit status. */
 static int start(struct simulation *s)
 {
+    static const struct tally_bounds bounds = { SUBJECTS_MAX, SIZE_MAX };
     CLEANUP(buf_done) struct buf text = { 0 };
     struct rules *rules;
     struct weir_error error;
     if (!load_rules(s->options.rules, &text, &rules))
         return EXIT_BAD;
-    struct weir_options engine = {
-        .size = sizeof engine,
-        .rules_text = buf_sv(&text).ptr,
-        .rules_text_len = text.len,
-        .cells_keys = s->options.cells_keys,
-    };
-    int status = use_rules(s, rules);
-    if (status >= 0)
-        return status;
-    return weir_open(&s->weir, &engine, &error) == 0 ? -1 : cli_fail(&error);
+    return replay_init(&s->replay, rules, s->options.cells_keys, &bounds, &error) == 0 ? -1 : cli_fail(&error);
 }
 
 static int run(struct simulation *s)
 {
-    if (!tally_init(&s->tally))
-        return cli_error("out of memory");
     int status = start(s);
     if (status >= 0)
         return status;
@@ -233,7 +183,7 @@ static int run(struct simulation *s)
     s->name = cli_file_name(path);
     if (!input_open(&s->input, path))
         return cli_error("%s: %s", s->name, s->input.why);
-    status = replay(s);
+    status = replay_lines(s);
     if (status >= 0)
         return status;
     return s->options.verdicts ? 0 : print_summary(s);
@@ -262,10 +212,7 @@ int cli_simulate(int argc, char **argv)
     s->name = argv[0];
     status = run(s);
     input_close(&s->input);
-    weir_close(s->weir);
-    ruleset_free(s->ruleset);
-    tally_done(&s->tally);
-    free(s->applied);
+    replay_done(&s->replay);
     free(s);
     return status;
 }

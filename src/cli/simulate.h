@@ -1,10 +1,10 @@
-/* Parts of `weir simulate`: the replay (simulate.c) and what it prints (simulate_text.c, simulate_json.c). */
+/* What `weir simulate` prints for people; replay_json has the same for programs. */
 #ifndef CLI_SIMULATE_H
 #define CLI_SIMULATE_H
 
 #include "base/buf.h"
-#include "cli/tally.h"
 #include "cli/term.h"
+#include "replay/replay.h"
 
 struct simulation_result {
     const char *input; /* name of the input */
@@ -15,6 +15,5 @@ struct simulation_result {
 
 /* out->failed: no memory. */
 void simulation_text(const struct simulation_result *result, const struct term *term, struct buf *out);
-void simulation_json(const struct simulation_result *result, struct buf *out);
 
 #endif

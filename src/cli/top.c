@@ -27,7 +27,7 @@ enum {
 #define AT(field) offsetof(struct top_options, field)
 
 static const struct option options[] = {
-    { "data", "DIR", OPTION_TEXT, AT(data), "the data folder of the service, for its admin token (default ./weir-data)" },
+    { "data", "DIR", OPTION_TEXT, AT(data), "the data folder of the service, for its token (default ./weir-data)" },
     { "admin", "ADDR", OPTION_TEXT, AT(admin),
       "the admin listener of the service, HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
     { "rule", "ID", OPTION_TEXT, AT(rule), "list only subjects that this rule refused" },

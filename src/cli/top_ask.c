@@ -16,7 +16,7 @@ void top_view_done(struct top_view *view)
 
 static struct client_service service_of(const struct top_options *o)
 {
-    return (struct client_service){ o->admin, o->data };
+    return (struct client_service){ .admin = o->admin, .data = o->data };
 }
 
 /* Read each time: the service may have been restarted, with a new folder. */

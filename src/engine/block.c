@@ -186,9 +186,13 @@ int weir_check_remote(struct weir *weir, const struct bound *bound, const struct
 }
 
 int weir_look_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
-                     int64_t now_us, void (*look)(const struct decision *d, bool known, void *data), void *data)
+                     int64_t now_us, weir_look_sink *look, void *data)
 {
-    struct decision *d = decision_new(weir, bound, request, user, now_us, ROOM);
+    return weir_look_decision(decision_new(weir, bound, request, user, now_us, ROOM), look, data);
+}
+
+int weir_look_decision(struct decision *d, weir_look_sink *look, void *data)
+{
     if (!d)
         return WEIR_E_NO_MEMORY;
     decision_look(d);

@@ -15,6 +15,7 @@ static struct explained_limit explained(const struct bound_limit *limit, const s
         .window = *window,
         .cost = cost,
         .report = limit_report(&limit->limit, window, state, now_us, limit_needs(&limit->limit, cost)),
+        .lasts_us = limit_lasts_us(&limit->limit, window, state, now_us),
     };
 }
 
@@ -41,6 +42,8 @@ static void explain_limit(const struct explaining *x, const struct bound_limit *
     cells_look(x->bound->cells, &ask, &look);
     *ret = explained(limit, &window, look.state, x->now_us, cost);
     ret->fits = look.fits;
+    ret->holds_known = true;
+    ret->on_hold = cells_holds(x->bound->cells, ask.key, &limit->limit, x->now_us).amount;
 }
 
 static void explain_unknown(const struct explaining *x, const struct bound_limit *limit, struct explained_limit *ret)
@@ -68,6 +71,8 @@ static void explain_remote(const struct explaining *x, const struct bound_set *s
         limits[k] = explained(c->limit, &c->window, *c->state, c->ask.now_us, c->ask.cost);
         limits[k].fits = c->outcome != COUNTER_REFUSES;
         limits[k].unknown = !x->known;
+        if (!x->known)
+            limits[k].lasts_us = LIMIT_NEVER_US;
         limits[k].held = remote_of(d, c)->tokens;
         if (set->counter == COUNTER_SLICE && limit_needs(&c->limit->limit, c->ask.cost) > SLICE_TOKENS_MAX) {
             limits[k].fits = false;
@@ -215,5 +220,107 @@ int weir_explain(struct weir *weir, const struct weir_request *request, int64_t 
     r = weir_check(weir, &peek, now_us, &verdict);
     if (r == 0)
         sink->verdict(&peek, &verdict, data);
+    return r;
+}
+
+/* ---- a subject that is named ---- */
+
+struct subject_looking {
+    struct explaining explaining; /* first */
+    const struct named *named;
+    const struct bound_set *set;
+    struct explained_rule *rule;
+};
+
+static void explain_looked(const struct decision *decision, bool known, void *data)
+{
+    struct subject_looking *looking = data;
+    looking->explaining.decision = decision;
+    looking->explaining.known = known;
+    explain_remote(&looking->explaining, looking->set, looking->named->hash, looking->rule->limits);
+}
+
+/* A cost of 1 in each unit that the limits count. */
+static void ask_for_one(const struct bound_set *set, struct weir_request *request, struct weir_cost costs[RULE_LIMITS_MAX])
+{
+    *request = (struct weir_request){ .cost = 1, .costs = costs, .peek = true };
+    for (size_t i = 0; i < set->limit_count; i++) {
+        sv unit = set->limits[i].unit;
+        size_t k = 0;
+        while (k < request->cost_count && !sv_eq(costs[k].unit, unit))
+            k++;
+        if (unit.len > 0 && k == request->cost_count)
+            costs[request->cost_count++] = (struct weir_cost){ unit, 1 };
+    }
+}
+
+/* Returns the limits of the subject's override, of the plan, or the rule's own; NULL if the rule has no such plan. */
+static const struct bound_set *choose_set(const struct bound *bound, const struct named *named, sv plan, int64_t now_us,
+                                          struct explained_rule *ret)
+{
+    const struct rule *rule = named->rule->rule;
+    const struct override_slot *override = bound_override(bound, named->rule, named->hash, now_us);
+    size_t i = 0;
+    while (i < rule->plan_count &&
+           !(rule->ignore_case ? sv_eq_nocase(plan, rule->plans[i].name) : sv_eq(plan, rule->plans[i].name)))
+        i++;
+    if (plan.len > 0 && i == rule->plan_count)
+        return NULL;
+    if (override) {
+        ret->override = &ruleset_rules(bound->ruleset)->overrides[override->index];
+        return &bound->overrides.effects[override->effect].set;
+    }
+    ret->plan = plan.len > 0 ? &rule->plans[i] : NULL;
+    return plan.len > 0 ? &named->rule->plans[i] : &named->rule->own;
+}
+
+static int explain_named(struct weir *weir, const struct bound *bound, const struct named *named, sv plan, int64_t now_us,
+                         struct explained_rule *ret, struct weir_error *error)
+{
+    struct weir_request request;
+    struct weir_cost costs[RULE_LIMITS_MAX];
+    struct subject_looking looking = { .explaining = { .bound = bound, .now_us = now_us, .request = &request },
+                                       .named = named,
+                                       .set = choose_set(bound, named, plan, now_us, ret),
+                                       .rule = ret };
+    int r = 0;
+    if (!looking.set)
+        return err_set(error, WEIR_E_INVALID, "rule %.*s has no plan `%.*s`", SV_FMT(named->rule->rule->id),
+                       SV_SHOWN(plan, 100));
+    ask_for_one(looking.set, &request, costs);
+    ret->rule = named->rule->rule;
+    ret->reason = MATCH_YES;
+    ret->counting = looking.set->counter;
+    ret->limit_count = looking.set->limit_count;
+    memcpy(ret->by, named->values, sizeof ret->by);
+    if (named->rule->penalty && ret->limit_count > 0)
+        ret->penalty = penalty_look(bound->cells, named->rule, named->hash, now_us);
+    if (ret->counting == COUNTER_CELL)
+        for (size_t i = 0; i < ret->limit_count; i++)
+            explain_limit(&looking.explaining, &looking.set->limits[i], named->hash, &ret->limits[i]);
+    else if (ret->limit_count > 0)
+        r = weir_look_decision(decision_new_for(weir, bound, named, looking.set, &request, now_us), explain_looked,
+                               &looking);
+    return r < 0 ? err_set(error, (enum weir_code)r, "out of memory") : 0;
+}
+
+int weir_explain_subject(struct weir *weir, const struct subject_question *question, int64_t now_us,
+                         void (*show)(const struct explained_rule *rule, void *data), void *data, struct weir_error *error)
+{
+    if (!clock_valid(now_us))
+        return err_set(error, WEIR_E_INVALID, "the clock is out of its range");
+    struct arena arena = { 0 };
+    struct named named = { 0 };
+    struct explained_rule rule = { 0 };
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    int r = named_find(bound, &question->name, &arena, &named, error);
+    if (r == 0)
+        r = explain_named(weir, bound, &named, question->plan, now_us, &rule, error);
+    if (r == 0)
+        show(&rule, data);
+    hazard_release();
+    arena_done(&arena);
     return r;
 }

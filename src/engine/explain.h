@@ -4,6 +4,7 @@
 #define ENGINE_EXPLAIN_H
 
 #include "engine/bound.h"
+#include "engine/named.h"
 #include "engine/penalty.h"
 
 struct explained_limit {
@@ -15,6 +16,10 @@ struct explained_limit {
     bool fits;
     bool unknown;  /* counted in the store, which did not answer */
     uint32_t held; /* of a leased rule: what this host was lent and has not spent */
+    /* What is used and may be given back: reservations, and what is in flight. Not known (false) if the store counts it. */
+    bool holds_known;
+    uint64_t on_hold;
+    int64_t lasts_us; /* limit_lasts_us */
 };
 
 struct explained_rule {
@@ -46,5 +51,17 @@ struct explain_sink {
 /* The arguments of the sink's functions are valid only during the call. Returns 0 or an error of weir_check. */
 int weir_explain(struct weir *weir, const struct weir_request *request, int64_t now_us, const struct explain_sink *sink,
                  void *data);
+
+/* One subject of a rule, whether or not a request is there. `plan` is the name of the plan whose limits to show; empty: the
+ * rule's own. An override that is in force counts instead. The limits are judged for a cost of 1 in their unit. */
+struct subject_question {
+    struct subject_name name;
+    sv plan;
+};
+
+/* Calls `show` once, with a rule that applies; its strings are valid only during the call. Waits for the store until the
+ * deadline. Returns 0, an error of named_find, WEIR_E_INVALID if the rule has no such plan, or WEIR_E_NO_MEMORY. */
+int weir_explain_subject(struct weir *weir, const struct subject_question *question, int64_t now_us,
+                         void (*show)(const struct explained_rule *rule, void *data), void *data, struct weir_error *error);
 
 #endif

@@ -73,8 +73,11 @@ int weir_check_remote(struct weir *weir, const struct bound *bound, const struct
  * with the state of each counter. `known` is false if the store did not answer in time: then counters in the store look
  * unused. */
 struct decision;
+typedef void weir_look_sink(const struct decision *d, bool known, void *data);
 int weir_look_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
-                     int64_t now_us, void (*look)(const struct decision *d, bool known, void *data), void *data);
+                     int64_t now_us, weir_look_sink *look, void *data);
+/* The same for the counters of a decision that is on the heap, which it frees. NULL: out of memory. */
+int weir_look_decision(struct decision *d, weir_look_sink *look, void *data);
 /* How long a decision waits for the store. */
 int weir_deadline_ms(const struct weir *weir);
 
@@ -85,6 +88,11 @@ bool weir_trusts(struct weir *weir, sv address);
  * since and does not apply any more. */
 bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                   struct subject *ret);
+
+/* The same for a rule that is named, such as one in shadow mode. */
+bool weir_subject_of(struct weir *weir, const struct weir_request *request, const char *rule_id, struct subject *ret);
+/* Writes the client's address as rules see it. Returns its length; 0 if there is none. */
+size_t weir_client(struct weir *weir, const struct weir_request *request, char out[IP_TEXT_MAX]);
 
 /* The same for a refusal because of a penalty; *ret is for penalised_add. */
 bool weir_penalised(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
@@ -104,6 +112,13 @@ int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *b
 /* Lifts the penalty of a subject, and forgets earlier ones. Its counts stay. `counted`: it was penalised. */
 int weir_lift(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
               struct weir_forgotten *ret, struct weir_error *error);
+
+/* Penalises a subject from now on, as if its rule had. *ret is for penalised_add. Returns 0; WEIR_CANNOT_PENALISE, with the
+ * reason in `error`, if the rule has no penalties or does not limit the subject; or an error of named_find. */
+enum { WEIR_CANNOT_PENALISE = 1 };
+struct subject_name;
+int weir_penalise(struct weir *weir, const struct subject_name *name, int64_t length_us, int64_t now_us,
+                  struct penalised_entry *ret, struct weir_error *error);
 
 /* Puts rules in force. Owns `rules` from now on. The caller holds `lock`, or nobody else has the handle yet. */
 int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error);

@@ -11,15 +11,21 @@
  * of the rule that were changed since. It is cut to that length: nobody is refused for longer than a penalty lasts. The
  * window of refusals is moved in the same way, with its count kept.
  *
+ * A penalty that a person began has its own length, which is kept where the window of refusals was: nobody counts refusals
+ * while it runs. BY_HAND in place of their number marks it. Programs of an earlier version take that for a window that is
+ * over, and cut the penalty to the rule's length.
+ *
  * In a full table these cells are dropped before the counts of subjects that have used more than half of a limit, and after
  * those that have used less: a flood of new subjects lifts no penalty, and a crowd of penalised ones does not push out
  * counts that refuse. A dropped cell loses a penalty, not a count: the limits hold without it. */
 #include "engine/penalty.h"
 
 #include "base/check.h"
+#include "base/err.h"
 #include "engine/counter.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
+#include "engine/named.h"
 
 enum { SINCE_BITS = 42, SINCE_SHIFT = 10, COUNT_BITS = 16, SHARE = LIMIT_SHARES / 2 };
 #define SINCE_MASK ((UINT64_C(1) << SINCE_BITS) - 1)
@@ -27,28 +33,35 @@ enum { SINCE_BITS = 42, SINCE_SHIFT = 10, COUNT_BITS = 16, SHARE = LIMIT_SHARES 
 
 _Static_assert(SINCE_BITS + SINCE_SHIFT == CLOCK_BITS, "every time fits");
 
+#define BY_HAND COUNT_MASK /* more than `after` can be */
+
 /* ---- the state ---- */
 
 struct record {
     int64_t end_us; /* of the last penalty, if level > 0 */
     unsigned level;
     unsigned count;
-    int64_t since_us; /* start of the window, if count > 0 */
+    int64_t since_us;  /* start of the window, if count > 0 */
+    int64_t length_us; /* of a penalty that runs and that a person began; else 0 */
 };
 
 static struct record record_of(struct limit_state state)
 {
+    uint64_t count = state.data >> SINCE_BITS & COUNT_MASK;
+    int64_t us = (int64_t)((state.data & SINCE_MASK) << SINCE_SHIFT);
     return (struct record){ .end_us = (int64_t)state.time,
                             .level = (unsigned)(state.data >> (SINCE_BITS + COUNT_BITS)),
-                            .count = (unsigned)(state.data >> SINCE_BITS & COUNT_MASK),
-                            .since_us = (int64_t)((state.data & SINCE_MASK) << SINCE_SHIFT) };
+                            .count = count == BY_HAND ? 0 : (unsigned)count,
+                            .since_us = us,
+                            .length_us = count == BY_HAND ? us : 0 };
 }
 
 static struct limit_state state_of(const struct record *r)
 {
+    uint64_t count = r->length_us > 0 ? BY_HAND : r->count;
+    uint64_t us = (uint64_t)(r->length_us > 0 ? r->length_us : r->since_us);
     return (struct limit_state){ (uint64_t)r->end_us, (uint64_t)r->level << (SINCE_BITS + COUNT_BITS) |
-                                                          (uint64_t)r->count << SINCE_BITS |
-                                                          (uint64_t)r->since_us >> SINCE_SHIFT };
+                                                          count << SINCE_BITS | us >> SINCE_SHIFT };
 }
 
 int64_t penalty_length_us(const struct rule_penalty *penalty, unsigned level)
@@ -68,7 +81,9 @@ static int64_t memory_us(const struct rule_penalty *penalty)
 static bool bring_to(struct record *r, const struct rule_penalty *penalty, int64_t now_us)
 {
     bool moved = false;
-    int64_t length_us = penalty_length_us(penalty, r->level);
+    int64_t length_us = r->length_us > 0 ? r->length_us : penalty_length_us(penalty, r->level);
+    if (r->level == 0 || now_us >= r->end_us)
+        r->length_us = 0;
     if (r->level > 0 && r->end_us - now_us > length_us) {
         r->end_us = clock_within(now_us + length_us);
         moved = true;
@@ -110,6 +125,7 @@ struct question {
     int64_t now_us;
     struct penalty_view view;
     bool begins;
+    int64_t length_us; /* of a penalty that a person begins */
 };
 
 static struct cells_change judge_moved(struct limit_state state, void *data)
@@ -142,6 +158,21 @@ static struct cells_change judge_refusal(struct limit_state state, void *data)
     return change_to(&r, q->penalty);
 }
 
+/* One that runs already is replaced, and counts as the same: who asks twice has asked once. */
+static struct cells_change judge_begin(struct limit_state state, void *data)
+{
+    struct question *q = data;
+    struct record r = record_of(state);
+    bring_to(&r, q->penalty, q->now_us);
+    if (view_of(&r, q->now_us).rest_us == 0)
+        r.level += r.level < PENALTY_LEVEL_MAX;
+    r.count = 0;
+    r.length_us = q->length_us + (1 << SINCE_SHIFT) - 1; /* its state rounds down */
+    r.end_us = clock_within(q->now_us + q->length_us);
+    q->view = view_of(&r, q->now_us);
+    return change_to(&r, q->penalty);
+}
+
 struct penalty_view penalty_look(const struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
 {
     struct record r = record_of(cells_read(cells, penalty_cell(rule, subject)));
@@ -166,6 +197,15 @@ bool penalty_refused(struct cells *cells, const struct bound_rule *rule, uint64_
     cells_update(cells, penalty_cell(rule, subject), now_us, judge_refusal, &q);
     *ret = q.view;
     return q.begins;
+}
+
+struct penalty_view penalty_begin(struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t length_us,
+                                  int64_t now_us)
+{
+    struct question q = { .penalty = rule->penalty, .now_us = now_us, .length_us = length_us };
+    CHECK(length_us > 0 && length_us <= PENALTY_BY_HAND_MAX_US);
+    cells_update(cells, penalty_cell(rule, subject), now_us, judge_begin, &q);
+    return q.view;
 }
 
 bool penalty_forget(struct cells *cells, const struct bound_rule *rule, uint64_t subject)
@@ -259,4 +299,38 @@ void weir_look_penalties(struct weir *weir, const struct penalised_entry *entrie
     }
     if (bound)
         hazard_release();
+}
+
+/* Returns why this subject cannot be penalised, or 0. */
+static int refuse_penalty(const struct bound *bound, const struct named *named, int64_t now_us, struct weir_error *error)
+{
+    sv id = named->rule->rule->id;
+    if (!named->rule->penalty && named->rule->rule->penalty.after > 0)
+        return err_set(error, WEIR_E_INVALID, "rule %.*s is not in mode enforce, and penalises nobody", SV_FMT(id));
+    if (!named->rule->penalty)
+        return err_set(error, WEIR_E_INVALID, "rule %.*s has no `penalty`", SV_FMT(id));
+    if (is_exempt(bound, named->rule, named->hash, now_us))
+        return err_set(error, WEIR_E_INVALID, "an override of rule %.*s makes this subject unlimited", SV_FMT(id));
+    return 0;
+}
+
+int weir_penalise(struct weir *weir, const struct subject_name *name, int64_t length_us, int64_t now_us,
+                  struct penalised_entry *ret, struct weir_error *error)
+{
+    struct arena arena = { 0 };
+    struct named named;
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    int r = named_find(bound, name, &arena, &named, error);
+    if (r == 0 && refuse_penalty(bound, &named, now_us, error) < 0)
+        r = WEIR_CANNOT_PENALISE;
+    if (r == 0) {
+        ret->hash = named.hash;
+        ret->ends_us = now_us + penalty_begin(bound->cells, named.rule, named.hash, length_us, now_us).rest_us;
+        subject_fill(&ret->subject, named.rule->rule, named.values, cells_hash_key(bound->cells));
+    }
+    hazard_release();
+    arena_done(&arena);
+    return r;
 }

@@ -30,6 +30,10 @@ struct penalty_view penalty_check(struct cells *cells, const struct bound_rule *
 /* Counts a refusal. Returns true if a penalty begins with it; *ret is what holds afterwards. */
 bool penalty_refused(struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t now_us,
                      struct penalty_view *ret);
+/* Penalises the subject for this long from now on, as if the rule had. At most PENALTY_BY_HAND_MAX_US. */
+#define PENALTY_BY_HAND_MAX_US (31 * 86400 * US_PER_S)
+struct penalty_view penalty_begin(struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t length_us,
+                                  int64_t now_us);
 /* Lifts a penalty that runs, and forgets earlier ones. Returns whether there was anything to forget; the rule may have no
  * penalty any more. */
 bool penalty_forget(struct cells *cells, const struct bound_rule *rule, uint64_t subject);

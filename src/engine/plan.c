@@ -3,6 +3,8 @@
 
 #include "engine/decision.h"
 #include "engine/hold.h"
+#include "engine/keys.h"
+#include "engine/named.h"
 #include "engine/penalty.h"
 #include "engine/remote.h"
 
@@ -185,6 +187,25 @@ struct decision *decision_new(struct weir *weir, const struct bound *bound, cons
             return d;
         free(memory);
     }
+}
+
+struct decision *decision_new_for(struct weir *weir, const struct bound *bound, const struct named *named,
+                                  const struct bound_set *set, const struct weir_request *request, int64_t now_us)
+{
+    void *memory = malloc(DECISION_BYTES(set->limit_count));
+    if (!memory)
+        return NULL;
+    struct decision *d = decision_init(memory, set->limit_count, weir);
+    d->state = DECISION_TAKE;
+    d->bound = bound;
+    d->request = request;
+    d->now_us = now_us;
+    d->count = d->enforced =
+        (size_t)(plan_rule(d->counters, bound, named->rule, set, named->hash, request, now_us) - d->counters);
+    remote_init(d, (sv){ 0 });
+    struct remote_counter *first = d->remote->counters;
+    first->key_len = key_write(first->key, named->rule, named->values);
+    return d;
 }
 
 void decision_free(struct decision *d)

@@ -65,3 +65,37 @@ bool weir_penalised(struct weir *weir, const struct weir_request *request, const
     ret->ends_us = verdict->retry_after_ms < 0 ? CLOCK_END_US : now_us + verdict->retry_after_ms * US_PER_MS;
     return true;
 }
+
+bool weir_subject_of(struct weir *weir, const struct weir_request *request, const char *rule_id, struct subject *ret)
+{
+    char user_buf[WEIR_USER_MAX];
+    sv user;
+    const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
+    if (!bound)
+        return false;
+    const struct bound_rule *rule = bound_find(bound, weir_str(rule_id));
+    bool known = false;
+    if (rule) {
+        struct facts facts;
+        facts_init(&facts, bound->ruleset, request, user);
+        facts_select_first_match(&facts, (size_t)(rule - bound->rules));
+        known = subject_of(ret, rule->rule, &facts, cells_hash_key(bound->cells));
+    }
+    hazard_release();
+    return known;
+}
+
+size_t weir_client(struct weir *weir, const struct weir_request *request, char out[IP_TEXT_MAX])
+{
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    size_t len = 0;
+    if (!bound)
+        return 0;
+    struct facts facts;
+    facts_init(&facts, bound->ruleset, request, request->user);
+    const struct ip *ip = facts_ip(&facts);
+    if (ip)
+        len = ip_text(ip, out);
+    hazard_release();
+    return len;
+}

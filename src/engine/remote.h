@@ -53,6 +53,10 @@ struct decision *decision_init(void *memory, size_t cap, struct weir *weir);
 /* On the heap, and planned: to be freed with decision_free. Returns NULL if there is no memory. */
 struct decision *decision_new(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
                               int64_t now_us, size_t cap);
+/* The same with the counters of one subject that was named, whose limits are `set`, in the store; only to be looked at. */
+struct named;
+struct decision *decision_new_for(struct weir *weir, const struct bound *bound, const struct named *named,
+                                  const struct bound_set *set, const struct weir_request *request, int64_t now_us);
 void decision_free(struct decision *d);
 
 /* Keeps the rules of a decision from being freed while it waits. */

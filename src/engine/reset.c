@@ -3,23 +3,9 @@
 #include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/keys.h"
+#include "engine/named.h"
 #include "engine/penalty.h"
 #include "engine/remote.h"
-
-static int wrong_count(const struct rule *rule, size_t given, struct weir_error *error)
-{
-    struct buf names;
-    buf_init(&names, 2000);
-    for (size_t i = 0; i < rule->by_count; i++) {
-        buf_add(&names, i ? SV(", ") : SV(""));
-        rule_by_text(&rule->by[i], &names);
-    }
-    int r = err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %zu %s%s, not %zu", SV_FMT(rule->id),
-                    names.len ? names.ptr : "nothing, for all together", rule->by_count,
-                    rule->by_count == 1 ? "value" : "values", rule->by_count > 1 ? " in this order" : "", given);
-    buf_done(&names);
-    return r;
-}
 
 static bool is_counted(const struct bound *bound, const struct bound_limit *limit, uint64_t key, int64_t now_us)
 {
@@ -89,53 +75,32 @@ static bool forget_subject(const struct bound *bound, const struct bound_rule *r
 /* What is to be forgotten. */
 enum part { PART_ALL, PART_PENALTY };
 
-/* Forgets it here; `key` is what is to be forgotten in the store, too. Values are copied to `arena`. */
-static int reset_in(const struct bound *bound, const struct bound_rule *rule, enum part part, const struct weir_str *by,
-                    int64_t now_us, struct arena *arena, struct weir_forgotten *ret, char key[STORE_KEY_MAX],
-                    size_t *ret_key_len, struct weir_error *error)
+/* Forgets it here. Returns the length of `key`, the key that is to be forgotten in the store, too; 0: none. */
+static size_t forget_here(const struct bound *bound, const struct named *named, enum part part, int64_t now_us,
+                          struct weir_forgotten *ret, char key[STORE_KEY_MAX])
 {
-    sv values[RULE_BY_MAX];
-    struct hash subject;
-    hash_init(&subject, cells_hash_key(bound->cells));
-    for (size_t i = 0; i < rule->rule->by_count; i++) {
-        struct facts facts;
-        const struct rule_by *attribute = &rule->rule->by[i];
-        sv value = counted_value(&facts, bound->ruleset, attribute, by[i]);
-        if (value.len == 0)
-            return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is not a valid value",
-                           SV_FMT(rule->rule->id), attribute_table[attribute->attribute].name.ptr, SV_FMT(by[i]));
-        subject_add(&subject, value);
-        values[i] = arena_copy(arena, value);
-        if (!values[i].ptr)
-            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    }
-    subject_fill(&ret->subject, rule->rule, values, cells_hash_key(bound->cells));
-    uint64_t hash = hash_final(&subject);
+    const struct bound_rule *rule = named->rule;
+    subject_fill(&ret->subject, rule->rule, named->values, cells_hash_key(bound->cells));
     if (part == PART_PENALTY)
-        ret->counted = forget_penalty(bound, rule, hash, now_us).rest_us > 0;
+        ret->counted = forget_penalty(bound, rule, named->hash, now_us).rest_us > 0;
     else
-        ret->counted = forget_subject(bound, rule, hash, now_us);
-    *ret_key_len = part == PART_PENALTY || rule->counter == COUNTER_CELL ? 0 : key_write(key, rule, values);
-    return 0;
+        ret->counted = forget_subject(bound, rule, named->hash, now_us);
+    return part == PART_PENALTY || rule->counter == COUNTER_CELL ? 0 : key_write(key, rule, named->values);
 }
 
-static int forget_part(struct weir *weir, enum part part, const char *rule_id, const struct weir_str *by, size_t by_count,
-                       int64_t now_us, struct weir_forgotten *ret, struct weir_error *error)
+static int forget_part(struct weir *weir, enum part part, const struct subject_name *name, int64_t now_us,
+                       struct weir_forgotten *ret, struct weir_error *error)
 {
     char key[STORE_KEY_MAX];
     size_t key_len = 0;
     struct arena arena = { 0 };
+    struct named named;
     const struct bound *bound = hazard_acquire((void *const *)&weir->current);
     if (!bound)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    const struct bound_rule *rule = bound_find(bound, weir_str(rule_id));
-    int r;
-    if (!rule)
-        r = err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%s`", rule_id);
-    else if (by_count != rule->rule->by_count)
-        r = wrong_count(rule->rule, by_count, error);
-    else
-        r = reset_in(bound, rule, part, by, now_us, &arena, ret, key, &key_len, error);
+    int r = named_find(bound, name, &arena, &named, error);
+    if (r == 0)
+        key_len = forget_here(bound, &named, part, now_us, ret, key);
     hazard_release();
     arena_done(&arena);
     if (r < 0 || key_len == 0 || !weir->store)
@@ -149,13 +114,13 @@ static int forget_part(struct weir *weir, enum part part, const char *rule_id, c
 int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
                 struct weir_forgotten *ret, struct weir_error *error)
 {
-    return forget_part(weir, PART_ALL, rule_id, by, by_count, now_us, ret, error);
+    return forget_part(weir, PART_ALL, &(struct subject_name){ rule_id, by, by_count }, now_us, ret, error);
 }
 
 int weir_lift(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
               struct weir_forgotten *ret, struct weir_error *error)
 {
-    return forget_part(weir, PART_PENALTY, rule_id, by, by_count, now_us, ret, error);
+    return forget_part(weir, PART_PENALTY, &(struct subject_name){ rule_id, by, by_count }, now_us, ret, error);
 }
 
 int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, struct weir_error *error)

@@ -131,6 +131,11 @@ struct limit_outlook limit_outlook_overfull(const struct limit *limit, struct li
 struct limit_report limit_report(const struct limit *limit, const struct window *window, struct limit_state state,
                                  int64_t now_us, uint64_t cost);
 
+/* Returns how long what is left will last if it is used as quickly as it was since the window began; 0 if nothing is left.
+ * LIMIT_NEVER_US: nothing is used, what is left outlasts the window, or the limit has no window (a bucket refills, and
+ * slots are given back). */
+int64_t limit_lasts_us(const struct limit *limit, const struct window *window, struct limit_state state, int64_t now_us);
+
 /* The time in which the whole capacity comes back. */
 int64_t limit_window_us(const struct limit *limit, const struct window *window);
 

@@ -20,6 +20,9 @@ bool ruleset_wants_user(const struct ruleset *ruleset);         /* some rule tha
 /* Some rule that can refuse at that time matches or counts by the attribute, has plans of it, or excepts a user. `header`
  * is its name in lower case, for ATTR_HEADER. */
 bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header, int64_t now_us);
+/* The names of all headers that rules which are not off look at, in lower case and in order. */
+size_t ruleset_header_count(const struct ruleset *ruleset);
+sv ruleset_header(const struct ruleset *ruleset, size_t i);
 
 enum { FACTS_HOST_MAX = 255 };
 enum { FACTS_PATH = 1 }; /* in facts.made: the path */

@@ -58,7 +58,8 @@ _Static_assert(RULE_PATHS_MAX <= UINT16_MAX, "path_count");
  * its length, which its rules follow. */
 #define LIST_ONE (UINT32_C(1) << 31)
 
-/* A header that enforced rules match or count by, and when the last of these expires. */
+/* A header that rules match, count by or have plans of, and when the last enforced one of these expires; INT64_MIN if all
+ * of them are in shadow mode. */
 struct looked_header {
     sv name;
     int64_t until_us;

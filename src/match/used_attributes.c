@@ -1,5 +1,5 @@
 /* The attributes that enforced rules use: for callers that make an attribute from something that a client may send twice.
- */
+ * Headers that only shadow rules use are listed, too, for callers that keep what rules may look at. */
 #include <stdlib.h>
 
 #include "match/ruleset.h"
@@ -29,20 +29,19 @@ static void add_attribute(struct ruleset *ruleset, const struct rule_by *by, int
         look_until(ruleset, by->attribute == ATTR_ROUTE ? ATTR_PATH : by->attribute, true, until_us);
 }
 
-static void add_rule(struct ruleset *ruleset, const struct rule *rule)
+static void add_rule(struct ruleset *ruleset, const struct rule *rule, int64_t until_us)
 {
     const struct rule_match *match = &rule->match;
     const struct rule_except *everybodys = &ruleset->rules->settings.except;
-    look_until(ruleset, ATTR_PATH, match->path_count + match->not_path_count > 0, rule->expires_us);
-    look_until(ruleset, ATTR_IP, rule->except.ip_count > 0 || everybodys->ip_count > 0, rule->expires_us);
-    look_until(ruleset, ATTR_USER, rule->except.user_count > 0 || everybodys->user_count > 0, rule->expires_us);
+    look_until(ruleset, ATTR_PATH, match->path_count + match->not_path_count > 0, until_us);
+    look_until(ruleset, ATTR_IP, rule->except.ip_count > 0 || everybodys->ip_count > 0, until_us);
+    look_until(ruleset, ATTR_USER, rule->except.user_count > 0 || everybodys->user_count > 0, until_us);
     for (size_t i = 0; i < match->condition_count; i++)
-        add_attribute(ruleset, &(struct rule_by){ match->conditions[i].attribute, match->conditions[i].header },
-                      rule->expires_us);
+        add_attribute(ruleset, &(struct rule_by){ match->conditions[i].attribute, match->conditions[i].header }, until_us);
     for (size_t i = 0; i < rule->by_count; i++)
-        add_attribute(ruleset, &rule->by[i], rule->expires_us);
+        add_attribute(ruleset, &rule->by[i], until_us);
     if (rule->plan_count > 0)
-        add_attribute(ruleset, &rule->plan, rule->expires_us);
+        add_attribute(ruleset, &rule->plan, until_us);
 }
 
 /* Each name once, with the latest time. */
@@ -77,8 +76,9 @@ bool compile_looks(struct ruleset *ruleset)
     for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
         ruleset->looked_until_us[i] = INT64_MIN;
     for (size_t i = 0; i < rules->rule_count; i++)
-        if (rules->rules[i].mode == MODE_ENFORCE)
-            add_rule(ruleset, &rules->rules[i]);
+        if (rules->rules[i].mode != MODE_OFF)
+            add_rule(ruleset, &rules->rules[i],
+                     rules->rules[i].mode == MODE_ENFORCE ? rules->rules[i].expires_us : INT64_MIN);
     merge_headers(ruleset);
     return true;
 }
@@ -93,4 +93,14 @@ bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, s
             ? NULL
             : bsearch(&key, ruleset->looked_headers, ruleset->looked_header_count, sizeof key, compare_headers);
     return found && now_us < found->until_us;
+}
+
+size_t ruleset_header_count(const struct ruleset *ruleset)
+{
+    return ruleset->looked_header_count;
+}
+
+sv ruleset_header(const struct ruleset *ruleset, size_t i)
+{
+    return ruleset->looked_headers[i].name;
 }

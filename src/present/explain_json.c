@@ -7,8 +7,9 @@
 struct output {
     struct buf *out;
     const struct weir_request *request;
+    enum explain_which which;
     int64_t now_us;
-    size_t rules, uncounted;
+    size_t rules, left_out, uncounted;
 };
 
 /* Adds ,"name":"text", or null if the text is empty. */
@@ -103,8 +104,18 @@ static void add_by(const struct explained_rule *e, struct buf *out)
     }
 }
 
+/* The holds of a bucket come back with time like everything that it has used. */
+static void add_on_hold(const struct explained_limit *l, uint64_t used, struct buf *out)
+{
+    if (l->holds_known)
+        buf_printf(out, ",\"on_hold\":%" PRIu64, l->on_hold < used ? l->on_hold : used);
+    else
+        buf_add(out, SV(",\"on_hold\":null"));
+}
+
 static void add_limit(const struct explained_limit *l, struct buf *out)
 {
+    uint64_t used = l->limit.capacity - l->report.remaining;
     char end[INSTANT_TEXT_MAX] = "";
     struct buf text;
     buf_init(&text, 1000);
@@ -118,12 +129,14 @@ static void add_limit(const struct explained_limit *l, struct buf *out)
     if (l->spec->cost_unit.len > 0)
         add_text(out, "unit", l->spec->cost_unit);
     buf_printf(out, ",\"max\":%" PRIu64 ",\"used\":%" PRIu64 ",\"remaining\":%" PRIu64 ",\"fits\":%s", l->limit.capacity,
-               l->limit.capacity - l->report.remaining, l->report.remaining, l->fits ? "true" : "false");
+               used, l->report.remaining, l->fits ? "true" : "false");
     if (l->report.debt > 0)
         buf_printf(out, ",\"debt\":%" PRIu64, l->report.debt);
     add_ms(out, "reset_ms", l->report.reset_us);
     add_ms(out, "retry_after_ms", l->fits ? 0 : l->report.retry_after_us);
     add_text(out, "window_ends", weir_str(end));
+    add_ms(out, "lasts_ms", l->lasts_us);
+    add_on_hold(l, used, out);
     buf_printf(out, ",\"known\":%s,\"held\":%u}", l->unknown ? "false" : "true", l->held);
     buf_done(&text);
 }
@@ -150,11 +163,15 @@ static void add_choice(const struct explained_rule *e, struct buf *out)
 }
 
 /* Only of a rule that has penalties. */
-static void add_penalty(const struct explained_rule *e, struct buf *out)
+static void add_penalty(const struct explained_rule *e, int64_t now_us, struct buf *out)
 {
+    char until[INSTANT_TEXT_MAX] = "";
     if (e->rule->penalty.after == 0)
         return;
+    if (e->penalty.rest_us > 0)
+        instant_text(clock_within(now_us + e->penalty.rest_us) / US_PER_MS * US_PER_MS, until);
     buf_printf(out, ",\"penalty\":{\"penalised\":%s", e->penalty.rest_us > 0 ? "true" : "false");
+    add_text(out, "until", weir_str(until));
     add_ms(out, "rest_ms", e->penalty.rest_us);
     buf_printf(out, ",\"level\":%u,\"refused\":%u}", e->penalty.level, e->penalty.refused);
 }
@@ -168,17 +185,37 @@ static void add_reason(const struct explained_rule *e, struct output *p)
     buf_done(&text);
 }
 
-static void add_rule(const struct explained_rule *e, void *data)
+/* Adds ,"mode":… and where it counts. */
+static void add_kind(const struct explained_rule *e, struct buf *out)
 {
     static const char *const counters[] = {
         [COUNTER_CELL] = "local", [COUNTER_SLICE] = "leased", [COUNTER_STORE] = "shared"
     };
+    add_text(out, "mode", weir_str(mode_names[e->rule->mode]));
+    add_text(out, "counters", weir_str(counters[e->counting]));
+}
+
+static void add_limits(const struct explained_rule *e, struct buf *out)
+{
+    buf_add(out, SV(",\"limits\":["));
+    for (size_t i = 0; e->reason == MATCH_YES && i < e->limit_count; i++) {
+        buf_add(out, i ? SV(",") : SV(""));
+        add_limit(&e->limits[i], out);
+    }
+    buf_char(out, ']');
+}
+
+static void add_rule(const struct explained_rule *e, void *data)
+{
     struct output *p = data;
     bool applies = e->reason == MATCH_YES;
+    if (!applies && p->which == EXPLAIN_APPLYING) {
+        p->left_out++;
+        return;
+    }
     buf_add(p->out, p->rules++ ? SV(",\n{\"id\":") : SV("\n{\"id\":"));
     buf_json(p->out, e->rule->id);
-    add_text(p->out, "mode", weir_str(mode_names[e->rule->mode]));
-    add_text(p->out, "counters", weir_str(counters[e->counting]));
+    add_kind(e, p->out);
     buf_printf(p->out, ",\"applies\":%s", applies ? "true" : "false");
     add_text(p->out, "reason", weir_str(reason_name(e->reason)));
     add_text(p->out, "detail", e->detail);
@@ -189,13 +226,9 @@ static void add_rule(const struct explained_rule *e, void *data)
         add_by(e, p->out);
     buf_char(p->out, ']');
     add_choice(e, p->out);
-    add_penalty(e, p->out);
-    buf_add(p->out, SV(",\"limits\":["));
-    for (size_t i = 0; applies && i < e->limit_count; i++) {
-        buf_printf(p->out, "%s", i ? "," : "");
-        add_limit(&e->limits[i], p->out);
-    }
-    buf_add(p->out, SV("]}"));
+    add_penalty(e, p->now_us, p->out);
+    add_limits(e, p->out);
+    buf_char(p->out, '}');
 }
 
 static void add_uncounted(sv unit, void *data)
@@ -208,13 +241,57 @@ static void add_uncounted(sv unit, void *data)
 static void add_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
 {
     struct output *p = data;
-    buf_add(p->out, SV("],\n\"verdict\":"));
+    buf_char(p->out, ']');
+    if (p->which == EXPLAIN_APPLYING)
+        buf_printf(p->out, ",\n\"not_applied\":%zu", p->left_out);
+    buf_add(p->out, SV(",\n\"verdict\":"));
     verdict_json(request, verdict, p->out);
     buf_add(p->out, SV("}\n"));
 }
 
-int explain_json(struct weir *weir, const struct weir_request *request, int64_t now_us, struct buf *out)
+int explain_json(struct weir *weir, const struct weir_request *request, enum explain_which which, int64_t now_us,
+                 struct buf *out)
 {
     static const struct explain_sink sink = { add_request, add_rule, add_verdict, add_uncounted };
-    return weir_explain(weir, request, now_us, &sink, &(struct output){ .out = out, .request = request, .now_us = now_us });
+    struct output p = { .out = out, .request = request, .which = which, .now_us = now_us };
+    return weir_explain(weir, request, now_us, &sink, &p);
+}
+
+/* ---- one subject ---- */
+
+static void add_subject(const struct explained_rule *e, void *data)
+{
+    struct output *p = data;
+    char time[INSTANT_TEXT_MAX];
+    struct buf subject;
+    instant_text(p->now_us, time);
+    buf_init(&subject, EXPLAIN_TEXT_MAX);
+    override_subject_text(e->by, e->rule->by_count, &subject);
+    buf_add(p->out, SV("{\"rule\":"));
+    buf_json(p->out, e->rule->id);
+    add_text(p->out, "time", weir_str(time));
+    add_kind(e, p->out);
+    buf_add(p->out, SV(",\"by\":["));
+    add_by(e, p->out);
+    buf_char(p->out, ']');
+    add_text(p->out, "subject", buf_sv(&subject));
+    buf_add(p->out, SV(",\"plans\":["));
+    for (size_t i = 0; i < e->rule->plan_count; i++) {
+        buf_add(p->out, i ? SV(",") : SV(""));
+        buf_json(p->out, e->rule->plans[i].name);
+    }
+    buf_char(p->out, ']');
+    add_choice(e, p->out);
+    add_penalty(e, p->now_us, p->out);
+    add_limits(e, p->out);
+    buf_add(p->out, SV("}\n"));
+    p->out->failed = p->out->failed || subject.failed;
+    buf_done(&subject);
+}
+
+int subject_json(struct weir *weir, const struct subject_question *question, int64_t now_us, struct buf *out,
+                 struct weir_error *error)
+{
+    struct output p = { .out = out, .now_us = now_us };
+    return weir_explain_subject(weir, question, now_us, add_subject, &p, error);
 }

@@ -52,7 +52,14 @@ void explain_uncounted(sv unit, struct buf *out);
 /* "refused by ocr, limit day: retry in 15 h" */
 void explain_verdict(const struct weir_verdict *verdict, struct buf *out);
 
+/* EXPLAIN_APPLYING: those that do not apply are only counted. */
+enum explain_which { EXPLAIN_ALL, EXPLAIN_APPLYING };
 /* Writes the whole explanation as JSON: request, rules, verdict. Returns what weir_explain returns. */
-int explain_json(struct weir *weir, const struct weir_request *request, int64_t now_us, struct buf *out);
+int explain_json(struct weir *weir, const struct weir_request *request, enum explain_which which, int64_t now_us,
+                 struct buf *out);
+/* Writes one subject of a rule as JSON: its limits, its override and its penalty. Returns what weir_explain_subject
+ * returns. */
+int subject_json(struct weir *weir, const struct subject_question *question, int64_t now_us, struct buf *out,
+                 struct weir_error *error);
 
 #endif

@@ -198,23 +198,33 @@ int top_list_reserve(struct top_list *list, unsigned slots)
 
 /* Until they are sorted, counts and errors are those above the smallest count of their list (and wrap around below it): for
  * the sum, all the smallest counts are added to everybody, once. */
+static void collect(const struct top *top, const struct window_list *w, struct top_list *list)
+{
+    uint64_t smallest = w->count == top->slots ? heap_count(w, 0) : 0;
+    list->total += w->total;
+    list->unlisted += smallest;
+    assert(list->count + w->count <= list->cap);
+    for (unsigned k = 0; k < w->count; k++) {
+        struct top_entry *to = &list->entries[list->count++];
+        const struct top_entry *from = &w->slots[k].entry;
+        to->count = from->count - smallest;
+        to->error = from->error - smallest;
+        subject_copy(&to->subject, &from->subject);
+    }
+}
+
 void top_collect(struct top *top, int64_t now_us, struct top_list *list)
 {
     advance(top, now_us);
-    for (int i = 0; i < 2; i++) {
-        const struct window_list *w = &top->windows[i];
-        uint64_t smallest = w->count == top->slots ? heap_count(w, 0) : 0;
-        list->total += w->total;
-        list->unlisted += smallest;
-        assert(list->count + w->count <= list->cap);
-        for (unsigned k = 0; k < w->count; k++) {
-            struct top_entry *to = &list->entries[list->count++];
-            const struct top_entry *from = &w->slots[k].entry;
-            to->count = from->count - smallest;
-            to->error = from->error - smallest;
-            subject_copy(&to->subject, &from->subject);
-        }
-    }
+    for (int i = 0; i < 2; i++)
+        collect(top, &top->windows[i], list);
+}
+
+void top_collect_window(struct top *top, int64_t now_us, int64_t number, struct top_list *list)
+{
+    advance(top, now_us);
+    if (number == top->number || number == top->number - 1)
+        collect(top, &top->windows[number & 1], list);
 }
 
 static int compare_keys(const void *a, const void *b)

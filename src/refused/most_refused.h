@@ -39,6 +39,8 @@ struct top_list {
 /* Room for one more `top`, so that top_collect, which others may have to wait for, asks for no memory. */
 int top_list_reserve(struct top_list *list, unsigned slots);
 void top_collect(struct top *top, int64_t now_us, struct top_list *list);
+/* The same for one window, the current one or the one before: its number is its start / TOP_WINDOW_US. */
+void top_collect_window(struct top *top, int64_t now_us, int64_t number, struct top_list *list);
 /* Once, when all are collected. */
 void top_list_sort(struct top_list *list);
 void top_list_done(struct top_list *list);

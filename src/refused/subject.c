@@ -106,7 +106,12 @@ sv subject_value(const struct subject *subject, size_t i)
     return sv_of(subject->text + name_offset(subject, i) + subject->by[i].name_len, subject->by[i].value_len);
 }
 
+size_t subject_bytes(const struct subject *subject)
+{
+    return offsetof(struct subject, text) + name_offset(subject, subject->by_count);
+}
+
 void subject_copy(struct subject *to, const struct subject *from)
 {
-    memcpy(to, from, offsetof(struct subject, text) + name_offset(from, from->by_count));
+    memcpy(to, from, subject_bytes(from));
 }

@@ -24,6 +24,8 @@ struct subject {
 void subject_fill(struct subject *ret, const struct rule *rule, const struct weir_str *values, const struct hash_key *key);
 /* For a key that CL.THROTTLE refused, as if a rule with this id had; `space` as for throttle_take. */
 void subject_fill_throttle(struct subject *ret, sv rule, unsigned space, sv key, const struct hash_key *hash_key);
+/* Bytes that subject_copy copies. */
+size_t subject_bytes(const struct subject *subject);
 void subject_copy(struct subject *to, const struct subject *from);
 sv subject_rule(const struct subject *subject);
 sv subject_name(const struct subject *subject, size_t i); /* "user", "header:x-tenant" */

@@ -1,11 +1,14 @@
-/* The admin listener: its routes, and which requests it accepts. */
+/* The admin listener: its routes. */
 #include "serve/admin.h"
 
 #include "base/cleanup.h"
 #include "base/utf8.h"
 #include "serve/embedded.h"
+#include "serve/live.h"
 #include "serve/log.h"
+#include "serve/simulation.h"
 #include "serve/status.h"
+#include "serve/top_watch.h"
 
 /* ---- small answers ---- */
 
@@ -92,14 +95,20 @@ static void metrics(struct http_call *call, struct server *server)
 
 static void top(struct http_call *call, struct server *server)
 {
-    static const char *const parameters[] = { "most", "rule", NULL };
+    static const char *const parameters[] = { "most", "rule", "last", NULL };
     CLEANUP(buf_done) struct buf out;
     uint64_t most;
+    int64_t last_us = 0;
     buf_init(&out, STATUS_BYTES_MAX);
     if (!admin_check_parameters(call, parameters) ||
-        !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most))
+        !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most) ||
+        !admin_length(call, "last", 60 * US_PER_S, 31 * 86400 * US_PER_S, &last_us))
         return;
-    status_write_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
+    sv rule = http_parameter(call, "rule", 0);
+    if (last_us > 0)
+        top_watch_write(server->top_watch, last_us, (unsigned)most, rule, &out);
+    else
+        status_write_top(server, (unsigned)most, rule, &out);
     admin_answer(call, SV(""), &out);
 }
 
@@ -118,35 +127,48 @@ static void penalties(struct http_call *call, struct server *server)
 /* ---- the routes ---- */
 
 const struct admin_route admin_routes[] = {
-    { "GET", "/healthz", health, .open = true },
-    { "GET", "/readyz", ready, .open = true },
-    { "GET", "/metrics", metrics },
-    { "GET", "/v1/openapi.json", openapi },
-    { "GET", "/v1/status", status },
-    { "GET", "/v1/top", top },
-    { "GET", "/v1/rules", .work = &admin_list_rules },
-    { "GET", "/v1/rules/{id}", .work = &admin_get_rule },
-    { "PUT", "/v1/rules/{id}", .work = &admin_put_rule },
-    { "PATCH", "/v1/rules/{id}", .work = &admin_patch_rule },
-    { "DELETE", "/v1/rules/{id}", .work = &admin_delete_rule },
-    { "POST", "/v1/rules/{id}/enable", .work = &admin_enable_rule },
-    { "POST", "/v1/rules/{id}/disable", .work = &admin_disable_rule },
-    { "GET", "/v1/rules/{id}/overrides", .work = &admin_list_overrides },
-    { "GET", "/v1/rules/{id}/overrides/{subject}", .work = &admin_get_override },
-    { "PUT", "/v1/rules/{id}/overrides/{subject}", .work = &admin_put_override },
-    { "DELETE", "/v1/rules/{id}/overrides/{subject}", .work = &admin_delete_override },
-    { "GET", "/v1/rules/{id}/history", .work = &admin_get_history },
-    { "POST", "/v1/rules/{id}/undo", .work = &admin_undo },
-    { "GET", "/v1/settings", .work = &admin_get_settings },
-    { "PUT", "/v1/settings", .work = &admin_put_settings },
-    { "GET", "/v1/settings/history", .work = &admin_get_history },
-    { "POST", "/v1/settings/undo", .work = &admin_undo },
-    { "GET", "/v1/history", .work = &admin_get_all_history },
-    { "POST", "/v1/undo", .work = &admin_undo_any },
-    { "GET", "/v1/explain", admin_explain },
-    { "DELETE", "/v1/subjects", admin_reset },
-    { "GET", "/v1/penalties", penalties },
-    { "DELETE", "/v1/penalties", admin_lift },
+    { "GET", "/", .run = admin_page, .open = true },
+    { "GET", "/ui/{id}", .run = admin_page, .open = true },
+    { "GET", "/healthz", .run = health, .open = true },
+    { "GET", "/readyz", .run = ready, .open = true },
+    { "GET", "/metrics", ROLE_READ, .run = metrics },
+    { "GET", "/v1/openapi.json", ROLE_READ, .run = openapi },
+    { "GET", "/v1/session", ROLE_READ, .run = admin_show_session },
+    { "POST", "/v1/session", .run = admin_sign_in, .open = true, .body_max = ADMIN_SIGN_IN_BODY_MAX },
+    { "DELETE", "/v1/session", ROLE_READ, .run = admin_sign_out },
+    { "GET", "/v1/status", ROLE_READ, .run = status },
+    { "GET", "/v1/top", ROLE_READ, .run = top },
+    { "GET", "/v1/refusals", ROLE_READ, .run = admin_refusals },
+    { "GET", "/v1/counts", ROLE_READ, .run = admin_counts },
+    { "GET", "/v1/live", ROLE_READ, .run = admin_live },
+    { "GET", "/v1/rules", ROLE_READ, .work = &admin_list_rules },
+    { "GET", "/v1/rules/{id}", ROLE_READ, .work = &admin_get_rule },
+    { "PUT", "/v1/rules/{id}", ROLE_ADMIN, .work = &admin_put_rule },
+    { "PATCH", "/v1/rules/{id}", ROLE_ADMIN, .work = &admin_patch_rule },
+    { "DELETE", "/v1/rules/{id}", ROLE_ADMIN, .work = &admin_delete_rule },
+    { "POST", "/v1/rules/{id}/enable", ROLE_ADMIN, .work = &admin_enable_rule },
+    { "POST", "/v1/rules/{id}/disable", ROLE_ADMIN, .work = &admin_disable_rule },
+    { "GET", "/v1/rules/{id}/overrides", ROLE_READ, .work = &admin_list_overrides },
+    { "GET", "/v1/rules/{id}/overrides/{subject}", ROLE_READ, .work = &admin_get_override },
+    { "PUT", "/v1/rules/{id}/overrides/{subject}", ROLE_OPERATE, .work = &admin_put_override },
+    { "DELETE", "/v1/rules/{id}/overrides/{subject}", ROLE_OPERATE, .work = &admin_delete_override },
+    { "GET", "/v1/rules/{id}/history", ROLE_READ, .work = &admin_get_history },
+    { "POST", "/v1/rules/{id}/undo", ROLE_OPERATE, .work = &admin_undo },
+    { "GET", "/v1/settings", ROLE_READ, .work = &admin_get_settings },
+    { "PUT", "/v1/settings", ROLE_ADMIN, .work = &admin_put_settings },
+    { "GET", "/v1/settings/history", ROLE_READ, .work = &admin_get_history },
+    { "POST", "/v1/settings/undo", ROLE_OPERATE, .work = &admin_undo },
+    { "GET", "/v1/history", ROLE_READ, .work = &admin_get_all_history },
+    { "POST", "/v1/undo", ROLE_OPERATE, .work = &admin_undo_any },
+    { "POST", "/v1/lint", ROLE_READ, .run = admin_lint },
+    { "GET", "/v1/sample", ROLE_READ, .run = admin_sample },
+    { "POST", "/v1/simulate", ROLE_READ, .run = admin_simulate, .body_max = SIMULATION_BODY_MAX },
+    { "GET", "/v1/explain", ROLE_READ, .run = admin_explain },
+    { "GET", "/v1/subjects", ROLE_READ, .run = admin_get_subject },
+    { "DELETE", "/v1/subjects", ROLE_OPERATE, .run = admin_reset },
+    { "GET", "/v1/penalties", ROLE_READ, .run = penalties },
+    { "PUT", "/v1/penalties", ROLE_OPERATE, .run = admin_penalise },
+    { "DELETE", "/v1/penalties", ROLE_OPERATE, .run = admin_lift },
 };
 const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;
 
@@ -196,98 +218,7 @@ static const struct admin_route *find_route(const struct http_call *call, sv ret
     return NULL;
 }
 
-/* ---- which requests are accepted ---- */
-
-/* "" or ":80". */
-static bool is_port(sv text)
-{
-    if (text.len > 0 && text.ptr[0] != ':')
-        return false;
-    for (size_t i = 1; i < text.len; i++)
-        if (!ascii_digit(text.ptr[i]))
-            return false;
-    return true;
-}
-
-/* "name:80", "[::1]:80", "::1": the host without port and brackets. Empty if something else follows it. */
-static sv without_port(sv host)
-{
-    sv name = host;
-    if (sv_starts(host, SV("["))) {
-        sv rest = sv_from(host, 1);
-        name = sv_cut(&rest, ']');
-        bool closed = name.len + 2 <= host.len;
-        return closed && is_port(sv_from(host, name.len + 2)) ? name : SV("");
-    }
-    const char *colon = host.ptr ? memrchr(host.ptr, ':', host.len) : NULL;
-    if (!colon || memchr(host.ptr, ':', host.len) != colon)
-        return name;
-    name.len = (size_t)(colon - host.ptr);
-    return is_port(sv_from(host, name.len)) ? name : SV("");
-}
-
-static bool is_named(sv host, const char *names)
-{
-    for (sv rest = weir_str(names); rest.len > 0;) {
-        sv name = sv_trim(sv_cut(&rest, ','));
-        if (name.len > 0 && (sv_eq_nocase(name, host) || sv_eq_nocase(without_port(name), without_port(host))))
-            return true;
-    }
-    return false;
-}
-
-bool admin_host_is_ours(sv host, sv address, const char *names)
-{
-    static const struct cidr loopback[] = { { { { [10] = 0xff, 0xff, 127 } }, 104 }, { { { [15] = 1 } }, 128 } };
-    struct ip ip, own;
-    sv name = without_port(host);
-    if (name.len == 0)
-        return false;
-    if (is_named(host, names) || sv_eq_nocase(name, SV("localhost")))
-        return true;
-    if (!ip_parse(name, &ip))
-        return false;
-    if (ip_parse(address, &own) && memcmp(&ip, &own, sizeof ip) == 0)
-        return true;
-    return cidr_has(&loopback[0], &ip) || cidr_has(&loopback[1], &ip);
-}
-
-bool admin_origin_is_ours(sv origin, sv address, const char *names)
-{
-    static const sv schemes[] = { SV("http://"), SV("https://") };
-    for (size_t i = 0; i < 2; i++)
-        if (sv_starts(origin, schemes[i]))
-            return admin_host_is_ours(sv_from(origin, schemes[i].len), address, names);
-    return false;
-}
-
-/* The address of this host that the client connected to. */
-static sv own_address(const struct http_call *call, char text[IP_TEXT_MAX])
-{
-    struct sockaddr_storage address;
-    socklen_t len = sizeof address;
-    struct ip ip;
-    bool known = getsockname(call->conn->fd, (struct sockaddr *)&address, &len) == 0 && conn_address_of(&address, &ip);
-    return known ? sv_of(text, ip_text(&ip, text)) : SV("");
-}
-
-/* Protects against DNS rebinding: pages of another site whose own host name points to this host. */
-static bool check_host_and_origin(struct http_call *call, const struct server *server)
-{
-    static const char hint[] = "use an address of this host, or name it in the option admin-hosts";
-    char text[IP_TEXT_MAX];
-    const char *names = server->config.admin_hosts ? server->config.admin_hosts : "";
-    sv host = http_header(call, "host"), origin = http_header(call, "origin"), address = own_address(call, text);
-    if (!call->conn->local && !admin_host_is_ours(host, address, names)) {
-        http_error(call, 403, hint, "the header Host must name this service, and `%.*s` does not", SV_SHOWN(host, 200));
-        return false;
-    }
-    if (origin.len > 0 && !admin_origin_is_ours(origin, address, names)) {
-        http_error(call, 403, hint, "pages of `%.*s` (the header Origin) may not use this service", SV_SHOWN(origin, 200));
-        return false;
-    }
-    return true;
-}
+/* ---- handling ---- */
 
 static void no_route(struct http_call *call, const char *allow)
 {
@@ -298,6 +229,28 @@ static void no_route(struct http_call *call, const char *allow)
                    SV_SHOWN(call->path, 200));
 }
 
+/* Browsers neither keep answers, nor guess their types, nor show them inside of other pages. */
+const struct weir_header admin_headers[ADMIN_HEADERS] = {
+    { WEIR_STR("Cache-Control"), WEIR_STR("no-store") },
+    { WEIR_STR("X-Content-Type-Options"), WEIR_STR("nosniff") },
+    { WEIR_STR("X-Frame-Options"), WEIR_STR("DENY") },
+    { WEIR_STR("Referrer-Policy"), WEIR_STR("no-referrer") },
+    { WEIR_STR("Cross-Origin-Resource-Policy"), WEIR_STR("same-origin") },
+};
+
+/* Signing in, which strangers may ask for, takes a small body, and a simulation a large one. */
+size_t admin_body_max(const struct http_call *call, void *data)
+{
+    const struct server *server = data;
+    sv names[PATH_NAMES];
+    char allow[64];
+    const struct admin_route *route = find_route(call, names, allow);
+    size_t usual = server->config.request_bytes;
+    if (!route || route->body_max == 0)
+        return usual;
+    return route->open || route->body_max > usual ? route->body_max : usual;
+}
+
 bool admin_screen(struct http_call *call, void *data)
 {
     struct server *server = data;
@@ -306,17 +259,9 @@ bool admin_screen(struct http_call *call, void *data)
     const struct admin_route *route = find_route(call, names, allow);
     if (call->too_large)
         http_too_large(call);
-    else if (!check_host_and_origin(call, server))
+    else if (!admin_check_host(call, server) || !admin_check_caller(call, server, route))
         ; /* which has answered */
-    else if (!(route && route->open) && !token_is_bearer(call->loop->tokens.admin, http_header(call, "authorization"))) {
-        call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
-        log_limited(SELDOM_ADMIN_TOKEN, "the admin listener, request from %s: the token is missing or wrong",
-                    conn_from(call->conn));
-        http_error(call, 401,
-                   "send the header Authorization: Bearer TOKEN; the token is in the file admin-token of the "
-                   "data folder",
-                   "the token is missing or wrong");
-    } else if (!route)
+    else if (!route)
         no_route(call, allow);
     else
         return true;

@@ -3,13 +3,16 @@
 #define SERVE_ADMIN_H
 
 #include "base/arena.h"
+#include "serve/ended.h"
+#include "serve/guesses.h"
 #include "serve/http.h"
 #include "serve/rule_sync.h"
 #include "serve/server.h"
+#include "source/show.h"
 
 struct admin_job;
 
-enum { ADMIN_NUMBERS = 2 };
+enum { ADMIN_NUMBERS = 2, ADMIN_TEXTS = 4 };
 
 /* What the rule thread does for a call. */
 struct admin_work {
@@ -20,8 +23,8 @@ struct admin_work {
     struct {
         const char *name; /* NULL: none */
         uint64_t min, max, otherwise;
-    } numbers[ADMIN_NUMBERS]; /* parameters */
-    const char *text;         /* a parameter that is a text; NULL: none */
+    } numbers[ADMIN_NUMBERS];       /* parameters */
+    const char *texts[ADMIN_TEXTS]; /* parameters that are texts; NULL: none */
 };
 /* admin_rules.c */
 extern const struct admin_work admin_list_rules, admin_get_rule, admin_put_rule, admin_patch_rule, admin_enable_rule,
@@ -34,9 +37,11 @@ extern const struct admin_work admin_get_history, admin_undo, admin_get_all_hist
 struct admin_route {
     const char *method;
     const char *path; /* "{id}" and "{subject}" are one segment each, whatever it is */
+    enum role role;   /* the least one that may ask; for a dry run ROLE_READ is enough */
     void (*run)(struct http_call *call, struct server *server);
     const struct admin_work *work; /* in place of `run` */
     bool open;                     /* requires no token */
+    unsigned body_max;             /* bytes; 0: as many as any request */
 };
 extern const struct admin_route admin_routes[];
 extern const size_t admin_route_count;
@@ -44,11 +49,50 @@ extern const size_t admin_route_count;
 /* See struct http_service. */
 bool admin_screen(struct http_call *call, void *server);
 void admin_handle(struct http_call *call, void *server);
+size_t admin_body_max(const struct http_call *call, void *server);
+enum { ADMIN_HEADERS = 5 };
+extern const struct weir_header admin_headers[ADMIN_HEADERS];
+
+/* ---- who may ask ---- */
+
+/* Of the admin listener's loop. */
+struct admin_state {
+    char cookie_name[COOKIE_NAME_MAX];
+    struct ended ended;
+    struct guesses guesses;
+};
+int admin_state_new(struct admin_state **ret, const struct server *server, struct weir_error *error);
+void admin_state_free(struct admin_state *state);
+
+/* Who sends a request: known by a token, or by the cookie of a session. A token is what counts if there are both. */
+struct admin_caller {
+    enum role role; /* ROLE_NONE: unknown */
+    bool has_session;
+    struct cookie session;
+};
+/* From the headers alone: asked again later, it says whether the session has ended meanwhile. */
+struct admin_caller admin_caller(const struct http_call *call);
+/* The session of each cookie that is valid. `i` counts them. False: no more. */
+bool admin_session(const struct http_call *call, unsigned i, struct cookie *ret);
+
+enum { ADMIN_SIGN_IN_BODY_MAX = 4096 };
+
+/* The checks of a request. False: it is refused, and the call has been answered. */
+bool admin_check_host(struct http_call *call, const struct server *server);
+bool admin_check_caller(struct http_call *call, struct server *server,
+                        const struct admin_route *route); /* NULL: no route */
+/* The request comes from no page of another origin. A change by a session must come from a page of this one: the request is
+ * refused if it does not say so. session: that the caller is known by; NULL: none. */
+bool admin_check_page(struct http_call *call, const struct server *server, const struct cookie *session);
+/* Answers a request with a wrong token; later, if there were many from its address. */
+void admin_refuse_token(struct http_call *call, struct server *server);
 
 /* Whether the Host of a request, or its Origin, is one of ours: an address or name that `address` (of this host, as the
- * connection came in), loopback or `names` (with commas between) have. */
+ * connection came in), loopback or `names` (with commas between) have. Ports are not compared. */
 bool admin_host_is_ours(sv host, sv address, const char *names);
 bool admin_origin_is_ours(sv origin, sv address, const char *names);
+/* Whether a page of this origin is a page of the service at `host`: the same host and port, or exactly one of `names`. */
+bool admin_origin_is_same(sv origin, sv host, const char *names);
 
 /* ---- answers ---- */
 
@@ -59,9 +103,13 @@ void admin_answer(struct http_call *call, sv type, const struct buf *body);
 /* A parameter that is a number. False: it is out of bounds, and the call has been answered. */
 bool admin_number(struct http_call *call, const char *name, uint64_t least, uint64_t most, uint64_t otherwise,
                   uint64_t *ret);
+/* The same for a length of time; *ret_us stays as it is if there is none. */
+bool admin_length(struct http_call *call, const char *name, int64_t least_us, int64_t most_us, int64_t *ret_us);
 /* Each parameter of the query has one of these names, which end in NULL; else the call has been answered. */
 bool admin_check_parameters(struct http_call *call, const char *const *names);
-/* The author of a change, from the header X-Weir-Author. */
+/* The parameter dry_run says that nothing is to be changed. */
+bool admin_is_dry_run(struct http_call *call);
+/* The author of a change: the header X-Weir-Author, or else "page (operate)" for a session, "admin api" for a token. */
 sv admin_author(const struct http_call *call);
 
 /* ---- work with the source ---- */
@@ -80,9 +128,10 @@ struct admin_job {
     int stage;              /* enum admin_stage; atomic */
 
     const struct admin_work *work;
+    enum role role; /* of the caller */
     struct arena arena;
     sv id, subject, body, if_match, if_none_match;
-    sv text; /* of the parameter work->text */
+    sv texts[ADMIN_TEXTS]; /* of the parameters work->texts */
     struct source_author author;
     bool dry_run;
     bool shown; /* `out` has what would be */
@@ -111,6 +160,9 @@ int admin_check_tags(uint64_t version, void *job, struct weir_error *error);
 /* The row of the job's rule; NULL: none. */
 const struct source_row *admin_find_row(const struct source_reading *reading, const struct admin_job *job);
 
+/* Only the admin role, which may set them, sees settings that are secret. */
+enum source_secrets admin_secrets(const struct admin_job *job);
+
 /* If-Match, If-None-Match: whether one of the tags is that of `version`. `*` is any that is there. */
 bool admin_tag_in(sv tags, uint64_t version);
 /* `*`, or tags in quotes with commas between. */
@@ -131,8 +183,22 @@ int subject_reset(struct server *server, const struct subject_reset *whom, int64
 
 /* ---- routes ---- */
 
+void admin_page(struct http_call *call, struct server *server);
+void admin_lint(struct http_call *call, struct server *server);
+void admin_show_session(struct http_call *call, struct server *server);
+void admin_sign_in(struct http_call *call, struct server *server);
+void admin_sign_out(struct http_call *call, struct server *server);
+void admin_counts(struct http_call *call, struct server *server);
 void admin_explain(struct http_call *call, struct server *server);
+/* admin_refusals.c */
+void admin_refusals(struct http_call *call, struct server *server);
+/* admin_subjects.c */
+void admin_get_subject(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);
 void admin_lift(struct http_call *call, struct server *server);
+void admin_penalise(struct http_call *call, struct server *server);
+/* admin_simulate.c */
+void admin_sample(struct http_call *call, struct server *server);
+void admin_simulate(struct http_call *call, struct server *server);
 
 #endif

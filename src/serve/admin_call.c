@@ -1,5 +1,7 @@
 /* What the routes of the admin listener share: parameters, headers and answers of a call. */
+#include "base/amount.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "serve/admin.h"
 
 void admin_answer(struct http_call *call, sv type, const struct buf *body)
@@ -21,6 +23,25 @@ bool admin_number(struct http_call *call, const char *name, uint64_t least, uint
         return false;
     }
     *ret = number;
+    return true;
+}
+
+bool admin_length(struct http_call *call, const char *name, int64_t least_us, int64_t most_us, int64_t *ret_us)
+{
+    const struct amount_range range = { .kind = AMOUNT_TIME,
+                                        .min = (uint64_t)(least_us / US_PER_MS),
+                                        .max = (uint64_t)(most_us / US_PER_MS) };
+    char allowed[AMOUNT_ALLOWED_MAX];
+    sv text = http_parameter(call, name, 0);
+    uint64_t ms;
+    if (!text.ptr)
+        return true;
+    if (amount_read(sv_trim(text), &range, &ms) != AMOUNT_GOOD) {
+        amount_range_text(&range, allowed);
+        http_error(call, 400, NULL, "the parameter `%s` must be a length of time, %s", name, allowed);
+        return false;
+    }
+    *ret_us = (int64_t)ms * US_PER_MS;
     return true;
 }
 
@@ -48,8 +69,8 @@ bool admin_check_parameters(struct http_call *call, const char *const *names)
     return true;
 }
 
-sv admin_author(const struct http_call *call)
+bool admin_is_dry_run(struct http_call *call)
 {
-    sv author = sv_trim(http_header(call, "x-weir-author"));
-    return author.len > 0 ? author : SV("admin api");
+    sv value = http_parameter(call, "dry_run", 0);
+    return sv_eq(value, SV("1")) || sv_eq(value, SV("true"));
 }

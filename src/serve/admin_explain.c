@@ -1,10 +1,9 @@
-/* Explaining a request, and resetting a subject: both ask only the engine. */
+/* Explaining a request, which asks only the engine. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "engine/handle.h"
 #include "present/present.h"
 #include "serve/admin.h"
-#include "serve/log.h"
 
 enum { HEADERS_MAX = 64 };
 
@@ -59,7 +58,7 @@ static bool read_costs(struct http_call *call, struct asked *asked)
 
 static bool read_request(struct http_call *call, struct asked *asked)
 {
-    static const char *const names[] = { REQUEST_ATTRIBUTES(NAME) "cost", "header", NULL };
+    static const char *const names[] = { REQUEST_ATTRIBUTES(NAME) "cost", "header", "applies", NULL };
     if (!admin_check_parameters(call, names) || !read_costs(call, asked))
         return false;
     for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
@@ -80,86 +79,15 @@ static bool read_request(struct http_call *call, struct asked *asked)
 void admin_explain(struct http_call *call, struct server *server)
 {
     struct asked asked = { 0 };
+    uint64_t applies;
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, ADMIN_BODY_MAX);
-    if (!read_request(call, &asked))
+    if (!read_request(call, &asked) || !admin_number(call, "applies", 0, 1, 0, &applies))
         return;
-    int r = explain_json(server->weir, &asked.request, loop_now_us(call->loop), &out);
+    int r =
+        explain_json(server->weir, &asked.request, applies ? EXPLAIN_APPLYING : EXPLAIN_ALL, loop_now_us(call->loop), &out);
     if (r < 0)
         http_error(call, 503, NULL, "the request cannot be judged: %s", err_text((enum weir_code)r));
     else
         admin_answer(call, SV(""), &out);
-}
-
-/* ---- subjects ---- */
-
-int subject_reset(struct server *server, const struct subject_reset *whom, int64_t now_us, struct weir_error *error)
-{
-    struct weir_forgotten forgotten;
-    int r = weir_forget(server->weir, whom->rule, whom->values, whom->count, now_us, &forgotten, error);
-    if (r < 0)
-        return r;
-    if (!forgotten.counted) {
-        err_set(error, WEIR_E_INVALID, "rule %s has no count for this subject", whom->rule);
-        return 1;
-    }
-    log_freed(&forgotten.subject, whom->author, whom->from);
-    return 0;
-}
-
-/* The same for its penalty. */
-static int subject_lift(struct server *server, const struct subject_reset *whom, int64_t now_us, struct weir_error *error)
-{
-    struct weir_forgotten lifted;
-    int r = weir_lift(server->weir, whom->rule, whom->values, whom->count, now_us, &lifted, error);
-    if (r < 0)
-        return r;
-    if (!lifted.counted) {
-        err_set(error, WEIR_E_INVALID, "rule %s does not penalise this subject", whom->rule);
-        return 1;
-    }
-    log_lifted(&lifted.subject, whom->author, whom->from);
-    return 0;
-}
-
-typedef int subject_change(struct server *server, const struct subject_reset *whom, int64_t now_us,
-                           struct weir_error *error);
-
-static void change_subject(struct http_call *call, struct server *server, subject_change *change, const char *hint)
-{
-    static const char *const names[] = { "rule", "by", NULL };
-    struct weir_str by[RULE_BY_MAX];
-    struct weir_error error;
-    size_t count = 0;
-    if (!admin_check_parameters(call, names))
-        return;
-    sv rule = http_parameter(call, "rule", 0), value;
-    while ((value = http_parameter(call, "by", (unsigned)count)).ptr && count < RULE_BY_MAX)
-        by[count++] = value;
-    if (rule.len == 0 || rule.len > WEIR_ID_MAX || memchr(rule.ptr, 0, rule.len) || value.ptr) {
-        http_error(call, 400, hint, "which rule and subject? `by` has each value that the rule counts by, in its order");
-        return;
-    }
-    char rule_id[WEIR_ID_MAX + 1] = "";
-    memcpy(rule_id, rule.ptr, rule.len);
-    struct subject_reset whom = { rule_id, by, count, admin_author(call), conn_from(call->conn) };
-    int r = change(server, &whom, loop_now_us(call->loop), &error);
-    if (r == 0)
-        http_answer(call, &(struct http_answer){ .status = 204 });
-    else
-        http_error(call,
-                   r == 1 || r == WEIR_E_UNKNOWN_RULE ? 404
-                   : r == WEIR_E_INVALID              ? 400
-                                                      : 503,
-                   NULL, "%s", error.text);
-}
-
-void admin_reset(struct http_call *call, struct server *server)
-{
-    change_subject(call, server, subject_reset, "DELETE /v1/subjects?rule=ID&by=VALUE&by=VALUE");
-}
-
-void admin_lift(struct http_call *call, struct server *server)
-{
-    change_subject(call, server, subject_lift, "DELETE /v1/penalties?rule=ID&by=VALUE&by=VALUE");
 }

@@ -1,7 +1,6 @@
 /* The history of rules, settings and overrides over HTTP, and undoing. Each `work` runs in the rule thread. */
 #include "base/err.h"
 #include "serve/admin.h"
-#include "source/show.h"
 
 enum { HISTORY_DEFAULT = 20, HISTORY_MAX = 1000 };
 
@@ -11,7 +10,7 @@ static int add_event(const struct source_event *event, void *data, struct weir_e
     struct buf *out = &job->out;
     (void)error;
     buf_add(out, out->ptr[out->len - 1] == '[' ? SV("\n") : SV(",\n"));
-    source_event_json(event, out);
+    source_event_json(event, admin_secrets(job), out);
     return out->failed ? err_no_memory(error) : 0;
 }
 
@@ -45,7 +44,7 @@ static int show_undone(struct source *source, struct admin_job *job, const struc
     source_undone_json(undone, &job->out);
     if (job->id.len == 0) {
         buf_add(&job->out, SV(",\"settings\":"));
-        source_settings_json(&reading, &job->out);
+        source_settings_json(&reading, admin_secrets(job), &job->out);
     } else
         source_json_add_member("rule", row ? row->text : SV(""), &job->out);
     buf_add(&job->out, SV("}\n"));

@@ -65,12 +65,18 @@ static bool copy(struct admin_job *job, sv text, sv *ret)
     return !text.ptr || ret->ptr;
 }
 
+static bool copy_texts(struct admin_job *job, struct http_call *call, const struct admin_work *work)
+{
+    bool copied = true;
+    for (size_t i = 0; i < ADMIN_TEXTS && work->texts[i]; i++)
+        copied = copied && copy(job, http_parameter(call, work->texts[i], 0), &job->texts[i]);
+    return copied;
+}
+
 static bool copy_all(struct admin_job *job, struct http_call *call, const struct admin_work *work, sv id, sv subject)
 {
-    sv dry_run = http_parameter(call, "dry_run", 0);
-    job->dry_run = sv_eq(dry_run, SV("1")) || sv_eq(dry_run, SV("true"));
-    return copy(job, id, &job->id) && copy(job, subject, &job->subject) &&
-           (!work->text || copy(job, http_parameter(call, work->text, 0), &job->text)) &&
+    job->dry_run = admin_is_dry_run(call);
+    return copy(job, id, &job->id) && copy(job, subject, &job->subject) && copy_texts(job, call, work) &&
            copy(job, call->body, &job->body) && copy(job, http_header(call, "if-match"), &job->if_match) &&
            copy(job, http_header(call, "if-none-match"), &job->if_none_match) &&
            copy(job, admin_author(call), &job->author.who) &&
@@ -229,6 +235,7 @@ static struct admin_job *job_new(struct http_call *call, sv id, sv subject, cons
         job->call = call;
         job->loop = call->loop;
         job->work = work;
+        job->role = admin_caller(call).role;
         buf_init(&job->out, ADMIN_BODY_MAX);
         buf_init(&job->stored, ADMIN_BODY_MAX);
         return job;
@@ -242,14 +249,14 @@ static struct admin_job *job_new(struct http_call *call, sv id, sv subject, cons
 /* False: a parameter is unknown or wrong, and the call has been answered. */
 static bool read_parameters(struct http_call *call, const struct admin_work *work, uint64_t numbers[ADMIN_NUMBERS])
 {
-    const char *names[ADMIN_NUMBERS + 3] = { 0 };
+    const char *names[ADMIN_NUMBERS + ADMIN_TEXTS + 2] = { 0 };
     size_t count = 0;
     if (work->takes_dry_run)
         names[count++] = "dry_run";
     for (size_t i = 0; i < ADMIN_NUMBERS && work->numbers[i].name; i++)
         names[count++] = work->numbers[i].name;
-    if (work->text)
-        names[count++] = work->text;
+    for (size_t i = 0; i < ADMIN_TEXTS && work->texts[i]; i++)
+        names[count++] = work->texts[i];
     if (!admin_check_parameters(call, names) || !dry_run_is_known(call))
         return false;
     for (size_t i = 0; i < ADMIN_NUMBERS && work->numbers[i].name; i++)

@@ -18,7 +18,7 @@ static bool has_rule(const struct source_reading *reading, const struct admin_jo
 static int list_overrides(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     CLEANUP(source_reading_done) struct source_reading reading = { 0 };
-    struct source_overrides which = { .rule = job->id, .after = job->text, .most = (unsigned)job->numbers[0] };
+    struct source_overrides which = { .rule = job->id, .after = job->texts[0], .most = (unsigned)job->numbers[0] };
     int r = source_read_overrides(source, &which, &reading, error);
     if (r < 0)
         return r;
@@ -146,7 +146,7 @@ static int delete_override(struct source *source, struct admin_job *job, struct 
 
 const struct admin_work admin_list_overrides = { .run = list_overrides,
                                                  .numbers = { { "most", 1, LIST_MAX, LIST_DEFAULT } },
-                                                 .text = "after" };
+                                                 .texts = { "after" } };
 const struct admin_work admin_get_override = { .run = get_override };
 const struct admin_work admin_put_override = {
     .run = put_override, .change = "override put", .needs_json = true, .takes_dry_run = true

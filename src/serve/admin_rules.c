@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "serve/admin.h"
-#include "source/show.h"
 
 enum { SETTINGS_TRIES = 5 };
 
@@ -17,6 +17,11 @@ const struct source_row *admin_find_row(const struct source_reading *reading, co
     return NULL;
 }
 
+enum source_secrets admin_secrets(const struct admin_job *job)
+{
+    return job->role == ROLE_ADMIN ? SECRETS_SHOWN : SECRETS_HIDDEN;
+}
+
 static int no_such_rule(const struct admin_job *job, struct weir_error *error)
 {
     return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%.*s`", SV_SHOWN(job->id, 200));
@@ -24,25 +29,125 @@ static int no_such_rule(const struct admin_job *job, struct weir_error *error)
 
 /* ---- reading ---- */
 
+/* The parameters of the list. */
+enum { LIST_AFTER, LIST_QUERY, LIST_STATE, LIST_WITH };
+enum { LIST_MOST_MAX = 10000 };
+
+static bool is_long(const struct rule_limit *limits, size_t count)
+{
+    static const int64_t day_us = 24 * 3600 * US_PER_S;
+    for (size_t i = 0; i < count; i++) {
+        bool calendar = limits[i].algorithm == LIMIT_CALENDAR, slots = limits[i].algorithm == LIMIT_CONCURRENT;
+        if (calendar ? limits[i].unit >= CALENDAR_DAY : !slots && limits[i].per_us >= day_us)
+            return true;
+    }
+    return false;
+}
+
+static bool has_by(const struct rule *rule)
+{
+    return rule->by_count > 0;
+}
+
+static bool has_plans(const struct rule *rule)
+{
+    return rule->plan_count > 0;
+}
+
+/* What all requests together may use of a day or longer. */
+static bool has_budget(const struct rule *rule)
+{
+    bool found = is_long(rule->limits, rule->limit_count);
+    for (size_t i = 0; i < rule->plan_count; i++)
+        found = found || is_long(rule->plans[i].limits, rule->plans[i].limit_count);
+    return found && !has_by(rule);
+}
+
+static const char *const with_names[] = { "by", "plans", "budget", NULL };
+static bool (*const with[])(const struct rule *rule) = { has_by, has_plans, has_budget };
+
+static bool row_is_with(const struct source_row *row, sv name)
+{
+    return name.len == 0 || (row->parsed && with[word_find(name, with_names)](row->parsed));
+}
+
+/* A word that is none would select nothing, which looks like an answer. */
+static int check_word(const char *name, sv word, const char *const *words, struct weir_error *error)
+{
+    CLEANUP(buf_done) struct buf list;
+    buf_init(&list, 1000);
+    if (word.len == 0 || word_find(word, words) >= 0)
+        return 0;
+    for (size_t i = 0; words[i]; i++)
+        buf_printf(&list, "%s%s", i ? ", " : "", words[i]);
+    return err_set(error, WEIR_E_INVALID, "the parameter `%s` must be one of: %.*s; not `%.*s`", name,
+                   SV_FMT(buf_sv(&list)), SV_SHOWN(word, 100));
+}
+
+/* Whether a text that people see of the row contains the query, whatever the case of its letters. */
+static bool row_has(const struct source_row *row, sv query)
+{
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, 64 << 10);
+    if (query.len == 0)
+        return true;
+    buf_add(&text, row->rule);
+    if (row->parsed) {
+        buf_char(&text, '\n');
+        source_show_match(&row->parsed->match, &text);
+        buf_char(&text, '\n');
+        source_show_by(row->parsed, &text);
+        buf_char(&text, '\n');
+        source_show_limits(row->parsed, &text);
+    }
+    for (size_t i = 0; i + query.len <= text.len; i++)
+        if (sv_eq_nocase(sv_of(text.ptr + i, query.len), query))
+            return true;
+    return false;
+}
+
+static bool row_is_listed(const struct source_row *row, const struct admin_job *job, int64_t now_us)
+{
+    sv state = job->texts[LIST_STATE];
+    return !row->setting && row_is_with(row, job->texts[LIST_WITH]) && row_has(row, job->texts[LIST_QUERY]) &&
+           (state.len == 0 || sv_eq(state, weir_str(source_row_state(row, now_us))));
+}
+
+/* A page of the rows: those after the one that `after` names, in the order of the source. */
 static int list_rules(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     CLEANUP(source_reading_done) struct source_reading reading = { 0 };
-    int r = source_read(source, NULL, &reading, error);
+    int r = check_word("state", job->texts[LIST_STATE], source_row_states, error);
+    if (r == 0)
+        r = check_word("with", job->texts[LIST_WITH], with_names, error);
+    if (r == 0)
+        r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
-    size_t count = 0;
+    size_t count = 0, listed = 0, most = job->numbers[0] ? job->numbers[0] : SIZE_MAX;
+    int64_t now_us = clock_now_us();
+    sv after = job->texts[LIST_AFTER];
+    bool begun = after.len == 0;
     buf_add(&job->out, SV("{\"source\":"));
     buf_json(&job->out, weir_str(source_name(source)));
     buf_printf(&job->out, ",\"read_only\":%s,\"problem_count\":%zu,\"rules\":[", source_is_file(source) ? "true" : "false",
                reading.problem_count + reading.unlisted);
     for (size_t i = 0; i < reading.row_count; i++) {
-        if (reading.rows[i].setting)
-            continue;
-        buf_add(&job->out, count++ ? SV(",\n") : SV("\n"));
-        source_row_json(&reading, &reading.rows[i], &job->out);
+        const struct source_row *row = &reading.rows[i];
+        if (row_is_listed(row, job, now_us)) {
+            count++;
+            if (begun && listed < most) {
+                buf_add(&job->out, listed++ ? SV(",\n") : SV("\n"));
+                source_row_json(&reading, row, &job->out);
+            }
+        }
+        begun = begun || (!row->setting && sv_eq(row->rule, after));
     }
-    buf_add(&job->out, SV("]}\n"));
-    return 0;
+    buf_printf(&job->out, "],\"count\":%zu}\n", count);
+    if (begun)
+        return 0;
+    return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%.*s` any more; list again without `after`",
+                   SV_SHOWN(after, 200));
 }
 
 /* The row as it is now, with its tag. */
@@ -67,7 +172,7 @@ static int show_settings(struct source *source, struct admin_job *job, struct we
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
-    source_settings_json(&reading, &job->out);
+    source_settings_json(&reading, admin_secrets(job), &job->out);
     buf_char(&job->out, '\n');
     job->version = source_version(&reading, SV(""));
     return 0;
@@ -100,7 +205,7 @@ static void add_tried(struct admin_job *job, const struct source_reading *readin
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, ADMIN_BODY_MAX);
     if (job->id.len == 0)
-        source_settings_json(reading, &text);
+        source_settings_json(reading, admin_secrets(job), &text);
     else if (row)
         source_row_json(reading, row, &text);
     sv members = sv_from(buf_sv(&text), 1);
@@ -296,7 +401,9 @@ static int put_settings(struct source *source, struct admin_job *job, struct wei
 
 /* ---- what the routes name ---- */
 
-const struct admin_work admin_list_rules = { .run = list_rules };
+const struct admin_work admin_list_rules = { .run = list_rules,
+                                             .numbers = { { "most", 1, LIST_MOST_MAX, 0 } },
+                                             .texts = { "after", "q", "state", "with" } };
 const struct admin_work admin_get_rule = { .run = show_rule };
 const struct admin_work admin_put_rule = { .run = put_rule, .change = "put", .needs_json = true, .takes_dry_run = true };
 const struct admin_work admin_patch_rule = {

@@ -32,7 +32,7 @@ void session_done(struct session *session)
 void session_check_tokens(struct session *session, const struct loop *loop)
 {
     session->access = first_access(loop);
-    session->generation = loop->tokens.generation;
+    session->generation = loop->tokens.resp_generation;
     queue_break(session);
 }
 
@@ -70,7 +70,7 @@ static bool authenticate(struct commands *c, sv user, sv password)
 {
     struct session *s = c->session;
     const struct tokens *tokens = &c->loop->tokens;
-    bool admin = token_is(tokens->admin, password), decide = token_is(tokens->decide, password);
+    bool admin = token_is(tokens->roles[ROLE_ADMIN], password), decide = token_is(tokens->decide, password);
     if (sv_eq(user, SV("default")) && (admin || decide || tokens->decide[0] == '\0')) {
         s->access = admin ? ACCESS_ADMIN : ACCESS_DECIDE;
         return true;
@@ -83,7 +83,7 @@ void auth_command(struct commands *c, const sv *args, size_t count)
 {
     if (count > 3)
         resp_error(&c->out, "ERR syntax error");
-    else if (count == 2 && c->loop->tokens.decide[0] == '\0' && !token_is(c->loop->tokens.admin, args[1]))
+    else if (count == 2 && c->loop->tokens.decide[0] == '\0' && !token_is(c->loop->tokens.roles[ROLE_ADMIN], args[1]))
         session_refuse(c, "WRONGPASS this is not the admin token, and decisions require no token");
     else if (authenticate(c, count == 3 ? args[1] : SV("default"), args[count - 1]))
         resp_status(&c->out, "OK");

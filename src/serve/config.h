@@ -11,6 +11,7 @@
 struct weir_error;
 
 enum config_log { CONFIG_LOG_PLAIN, CONFIG_LOG_JSON };
+enum config_sample_values { CONFIG_SAMPLE_HASHED, CONFIG_SAMPLE_PLAIN };
 
 struct config {
     char *config; /* the file that was read, or NULL */
@@ -37,6 +38,9 @@ struct config {
     unsigned request_ms; /* for one, from its first byte to the last of its answer */
     unsigned drain_ms;   /* after SIGTERM */
     uint64_t request_bytes, header_bytes, pipeline_bytes;
+
+    unsigned sample;   /* requests to keep; 0: none */
+    int sample_values; /* enum config_sample_values */
 
     int log;               /* enum config_log */
     unsigned log_refusals; /* maximum lines per second; 0: none */

@@ -8,7 +8,13 @@
 
 #include "base/hash.h"
 
-enum { PEER_SLOTS_FIRST = 64, IPV6_PREFIX = 64, SENDERS_LOOKED_AT = 64, SLOW_MS = 1000 };
+enum {
+    PEER_SLOTS_FIRST = 64,
+    IPV6_PREFIX = 64,
+    SENDERS_LOOKED_AT = 64,
+    SLOW_MS = 1000,
+    STREAM_MS_LEAST = 5000, /* a stream is looked at when it sends, which is each second */
+};
 
 const char *const front_names[FRONTS] = { "http", "resp", "admin" };
 
@@ -268,10 +274,16 @@ void conn_idle(struct conn *conn, int64_t now_ms)
     set_state(conn, CONN_IDLE, now_ms);
 }
 
+void conn_stream(struct conn *conn, int64_t now_ms)
+{
+    set_state(conn, CONN_STREAM, now_ms);
+}
+
 /* Lists are in the order of the time at which the connections entered the state. */
 void conns_sweep(struct conns *conns, int64_t now_ms, bool late)
 {
-    const unsigned most_ms[CONN_STATES] = { conns->limits.idle_ms, conns->limits.request_ms };
+    unsigned request_ms = conns->limits.request_ms, stream_ms = request_ms > STREAM_MS_LEAST ? request_ms : STREAM_MS_LEAST;
+    const unsigned most_ms[CONN_STATES] = { conns->limits.idle_ms, request_ms, stream_ms };
     for (int state = 0; state < CONN_STATES; state++)
         for (struct conn *conn = conns->lists[state].first, *next; conn && now_ms - conn->since_ms >= most_ms[state];
              conn = next) {
@@ -303,6 +315,12 @@ void conns_shut_idle(struct conns *conns)
         if (!has_sent(conn))
             shut_one(conn);
     }
+}
+
+void conns_shut_streams(struct conns *conns)
+{
+    while (conns->lists[CONN_STREAM].first)
+        shut_one(conns->lists[CONN_STREAM].first);
 }
 
 void conns_shut_all(struct conns *conns)

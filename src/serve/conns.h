@@ -5,6 +5,9 @@
  * one that has been idle for longest (of the same address, if that address has too many), or one that is slow in sending
  * its request. So neither idle connections nor slow senders, however many, keep others out.
  *
+ * A stream is an answer without an end. It has the timeout of a request, 5 s at least, which begins anew whenever the peer
+ * has received everything so far. Its sender bounds how many there are, and how long they last.
+ *
  * All of it belongs to one thread. */
 #ifndef SERVE_CONNS_H
 #define SERVE_CONNS_H
@@ -21,7 +24,7 @@ struct peer; /* all connections of one address */
 enum front { FRONT_HTTP, FRONT_RESP, FRONT_ADMIN, FRONTS };
 extern const char *const front_names[FRONTS]; /* "http", "resp", "admin" */
 
-enum conn_state { CONN_IDLE, CONN_BUSY, CONN_STATES };
+enum conn_state { CONN_IDLE, CONN_BUSY, CONN_STREAM, CONN_STATES };
 
 struct conn {
     int fd;
@@ -79,6 +82,7 @@ void conn_leave(struct conn *conn); /* may be called again */
 void conn_busy(struct conn *conn, int64_t now_ms); /* its time begins with the first call */
 void conn_complete(struct conn *conn);             /* the request is complete: the connection is not replaced any more */
 void conn_idle(struct conn *conn, int64_t now_ms);
+void conn_stream(struct conn *conn, int64_t now_ms); /* its time begins with each call */
 /* Ends a connection, as for a new one. False: none can be ended. */
 bool conns_end_one(struct conns *conns, int64_t now_ms);
 
@@ -86,6 +90,7 @@ bool conns_end_one(struct conns *conns, int64_t now_ms);
  * timers; so connections that seem overdue get another turn, once. */
 void conns_sweep(struct conns *conns, int64_t now_ms, bool late);
 void conns_shut_idle(struct conns *conns); /* but not those that have sent something that was not read yet */
+void conns_shut_streams(struct conns *conns);
 void conns_shut_all(struct conns *conns);
 
 #endif

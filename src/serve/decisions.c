@@ -1,6 +1,7 @@
 #include "serve/decisions.h"
 
 #include "serve/log.h"
+#include "serve/sample.h"
 #include "serve/server.h"
 #include "serve/stats.h"
 
@@ -9,6 +10,8 @@ static inline __attribute__((always_inline)) void note(const struct decisions *a
 {
     struct weir *weir = all->loop->server->weir;
     stats_decided(all->loop->stats, weir, requests, verdicts, count, now_us, uv_hrtime() - all->read_ns);
+    if (__builtin_expect(all->loop->sample != NULL, 0))
+        sample_add(all->loop->sample, weir, requests, verdicts, count, now_us);
     for (size_t i = 0; i < count; i++)
         if (!verdicts[i].allowed && !requests[i].peek)
             log_refusal(weir, &requests[i], &verdicts[i], now_us);

@@ -11,4 +11,14 @@ extern const size_t embedded_openapi_len;
 extern const char embedded_rules[]; /* examples/rules.yaml */
 extern const size_t embedded_rules_len;
 
+/* The files of ui/. */
+struct embedded_file {
+    const char *name, *content_type;
+    const char *tag; /* an ETag: another one whenever the file changes */
+    size_t len;
+    const char *bytes;
+};
+extern const struct embedded_file embedded_page[];
+extern const size_t embedded_page_count;
+
 #endif

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "serve/log.h"
+#include "serve/sample.h"
 #include "serve/server.h"
 #include "serve/stats.h"
 
@@ -174,6 +175,7 @@ static void drain(struct loop *loop)
     loop->draining = true;
     loop->drain_end_ms = loop_now_ms(loop) + loop->server->config.drain_ms;
     loop->drain_idle_ms = loop_now_ms(loop) + DRAIN_GRACE_MS;
+    conns_shut_streams(&loop->conns);
     for (int front = 0; front < FRONTS; front++) {
         struct loop_listener *listener = &loop->listeners[front];
         /* For their clients, connections in the backlog of the kernel are accepted. */
@@ -290,18 +292,16 @@ struct turns {
     uint64_t runtime_ns, deadline_ns, period_ns;
 };
 
-/* Asks for short time slices, which the kernel grants sooner: a thread that decides needs no long ones. Kernels before 6.12
- * ignore it. */
-static void ask_for_short_turns(void)
+void thread_set_turns(int nice)
 {
-    struct turns turns = { .size = sizeof turns, .nice = getpriority(PRIO_PROCESS, 0), .runtime_ns = TURN_NS };
+    struct turns turns = { .size = sizeof turns, .nice = nice, .runtime_ns = TURN_NS };
     syscall(SYS_sched_setattr, 0, &turns, 0);
 }
 
 static void *run(void *data)
 {
     struct loop *loop = data;
-    ask_for_short_turns();
+    thread_set_turns(getpriority(PRIO_PROCESS, 0)); /* a thread that decides needs no long ones */
     uv_run(&loop->uv, UV_RUN_DEFAULT);
     return NULL;
 }
@@ -349,4 +349,5 @@ void loop_done(struct loop *loop)
     pthread_mutex_destroy(&loop->lock);
     conns_done(&loop->conns);
     stats_free(loop->stats);
+    sample_free(loop->sample);
 }

@@ -12,6 +12,7 @@
 #include "serve/conns.h"
 #include "serve/tokens.h"
 
+struct sample;
 struct server;
 struct stats;
 
@@ -44,6 +45,7 @@ struct loop {
     unsigned now_uses; /* … for so many more decisions */
     struct conns conns;
     struct stats *stats;
+    struct sample *sample; /* of its requests; NULL: it keeps none */
     struct loop_listener listeners[FRONTS];
     struct tokens tokens; /* a copy of its own, so that a reload needs no lock */
     bool draining;        /* no new connections; each is closed after its answer */
@@ -72,6 +74,10 @@ int64_t loop_now_ms(struct loop *loop);
 
 /* From any thread: `run` is called in the loop's thread soon. The task is the caller's again once it runs. */
 void loop_post(struct loop *loop, struct loop_task *task);
+
+/* Gives the calling thread this priority, and short time slices: the kernel grants them sooner, and takes them away sooner.
+ * Kernels before 6.12 ignore the length. */
+void thread_set_turns(int nice);
 
 int loop_init(struct loop *loop, struct server *server, const struct conns_limits *limits);
 /* Takes over fd, a listening socket, and the acceptor, even if it returns an error. */

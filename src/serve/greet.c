@@ -15,19 +15,26 @@ static bool is_on(const char *where)
     return strcmp(where, "off") != 0;
 }
 
-/* "curl …" up to the path: every address of this host can be reached at the first one. */
+/* "http://127.0.0.1:8080": every address of this host can be reached at the first one. */
+static void print_url(const char *where)
+{
+    if (is_unix(where))
+        printf("http://localhost");
+    else if (strncmp(where, "[::]:", 5) == 0 || strncmp(where, "0.0.0.0:", 8) == 0)
+        printf("http://127.0.0.1%s", strrchr(where, ':'));
+    else
+        printf("http://%s", where);
+}
+
+/* "curl …" up to the path. */
 static void print_curl(const char *options, const char *where, const char *token_file)
 {
     printf("  curl %s", options);
     if (token_file)
         printf("-H \"Authorization: Bearer $(cat %s)\" ", token_file);
-    const char *port = strrchr(where, ':');
     if (is_unix(where))
-        printf("--unix-socket %s http://localhost", where + 5);
-    else if (strncmp(where, "[::]:", 5) == 0 || strncmp(where, "0.0.0.0:", 8) == 0)
-        printf("http://127.0.0.1%s", port);
-    else
-        printf("http://%s", where);
+        printf("--unix-socket %s ", where + 5);
+    print_url(where);
 }
 
 static void print_redis_cli(const char *where, const char *token_file)
@@ -61,7 +68,7 @@ void server_greet(const struct server *server)
         printf("  counts %s\n", store.address);
     }
     if (watched)
-        printf("  token  %s (of the admin listener; stored in %s)\n", server->tokens.admin, token_file);
+        printf("  token  %s (of the admin listener; stored in %s)\n", server->tokens.roles[ROLE_ADMIN], token_file);
     if (is_on(http) || is_on(resp))
         puts("\nTry a decision:");
     if (is_on(http)) {
@@ -70,8 +77,13 @@ void server_greet(const struct server *server)
     }
     if (is_on(resp))
         print_redis_cli(resp, config->token_file);
+    if (is_on(admin) && !is_unix(admin)) {
+        printf("Open the page in a browser, and sign in with the token in %s:\n  ", token_file);
+        print_url(admin);
+        puts("/");
+    }
     if (is_on(admin)) {
-        puts("And look at the rules:");
+        puts("Or look at the rules here:");
         print_curl("", admin, token_file);
         puts("/v1/rules");
     }

@@ -3,11 +3,13 @@
  * anew with every byte, ours do not. A connection is ended by shutting its socket down, which the library then notices.
  *
  * The library calls: uri_seen (a request begins) · on_call, several times (headers, pieces of the body, all of it) ·
- * on_completed (the answer is out, or the connection is lost). */
+ * read_stream (it can send more of a stream) · on_completed (the answer is out, or the connection is lost). */
 #include "serve/http.h"
 
+#include <linux/sockios.h>
 #include <microhttpd.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -23,8 +25,11 @@ enum {
     OWN_HEADERS = 1024,    /* for the status line and headers that every answer has */
     BODY_BYTES_MAX =
         64 << 20, /* bytes of all bodies that a loop is reading: some thousand connections could have 1 MB each */
+    STREAM_BLOCK = 4096,
+    STREAM_SEND_BYTES = 32 << 10, /* of a stream in the kernel; it takes about twice that */
     ERROR_MAX = 2000,
     ROOM = 256,
+    WAIT_STEP_MS = 50, /* how often it is checked which answers have waited */
 };
 
 struct http {
@@ -35,6 +40,9 @@ struct http {
     size_t body_bytes; /* of all calls */
     uv_poll_t poll;
     uv_idle_t rerun; /* the library has more to do than in its turn */
+    uv_timer_t step; /* runs while answers wait */
+    struct call *waiting;
+    unsigned waiting_count;
     struct http_conn *entering;
     struct call *spare;
     unsigned spare_count;
@@ -45,14 +53,26 @@ struct http_conn {
     struct call *call; /* under way */
 };
 
+/* An answer that is sent piece by piece. It belongs to its call. */
+struct http_stream {
+    struct call *call;
+    struct buf pieces; /* that were not given to the library yet … */
+    size_t taken;      /* … beginning here */
+    bool ended;        /* after those */
+    void (*gone)(void *data);
+    void *data;
+};
+
 struct call {
     struct http_call http_call; /* first: the handler's */
     struct http *http;
     struct MHD_Connection *connection;
     struct MHD_Response *response; /* prepared, not queued yet */
+    struct http_stream *stream;    /* NULL: the answer is whole */
     unsigned status;
     bool begun, handled, suspended;
     bool close; /* the connection, after the answer */
+    int64_t wait_end_ms;
     struct buf body, answer;
     size_t body_seen;
     struct arena arena;
@@ -65,7 +85,6 @@ struct call {
 static struct call *call_take(struct http *http)
 {
     struct call *call = http->spare;
-    size_t max = http->loop->server->config.request_bytes;
     if (call) {
         http->spare = call->next;
         http->spare_count--;
@@ -74,7 +93,7 @@ static struct call *call_take(struct http *http)
     call = calloc(1, sizeof *call);
     if (call) {
         call->http = http;
-        buf_init(&call->body, max);
+        buf_init(&call->body, http->loop->server->config.request_bytes);
         buf_init(&call->answer, SIZE_MAX / 2);
     }
     return call;
@@ -87,10 +106,19 @@ static void call_free(struct call *call)
     free(call);
 }
 
+static void stream_free(struct http_stream *stream)
+{
+    stream->gone(stream->data);
+    buf_done(&stream->pieces);
+    free(stream);
+}
+
 static void call_release(struct call *call)
 {
     struct http *http = call->http;
     http->body_bytes -= call->body.len;
+    if (call->stream)
+        stream_free(STEAL(call->stream));
     if (call->response)
         MHD_destroy_response(call->response);
     arena_done(&call->arena);
@@ -112,6 +140,16 @@ static void call_release(struct call *call)
 void *http_alloc(struct http_call *http_call, size_t bytes)
 {
     return arena_alloc(&((struct call *)http_call)->arena, bytes);
+}
+
+struct buf http_take_body(struct http_call *http_call)
+{
+    struct call *call = (struct call *)http_call;
+    struct buf body = call->body;
+    call->http->body_bytes -= body.len;
+    buf_init(&call->body, body.max);
+    http_call->body = sv_of("", 0);
+    return body;
 }
 
 /* ---- what the library calls ---- */
@@ -189,7 +227,9 @@ static bool can_read_body(struct call *call)
     else if (lengths + encodings > 1)
         http_error(c, 400, NULL, "send only one header Content-Length or Transfer-Encoding");
     else if (lengths && sv_u64(http_header(c, "content-length"), UINT64_MAX, &length) && length > call->body.max)
-        http_error(c, 413, "the limit is the option request-bytes", "the body has more than %zu bytes", call->body.max);
+        http_error(c, 413,
+                   call->body.max == c->loop->server->config.request_bytes ? "the limit is the option request-bytes" : NULL,
+                   "the body has more than %zu bytes", call->body.max);
     else
         call->close = false;
     return !call->close;
@@ -204,6 +244,8 @@ static bool take_headers(struct call *call, const char *method)
     call->http_call.headers = call->headers;
     MHD_get_connection_values_n(call->connection, MHD_HEADER_KIND, add_header, call);
     call->http_call.too_large = is_too_large(call);
+    size_t body_max = http->service.body_max ? http->service.body_max(&call->http_call, http->service.data) : 0;
+    call->body.max = body_max ? body_max : http->loop->server->config.request_bytes;
     if (!can_read_body(call))
         return false;
     call->handled = !http->service.screen(&call->http_call, http->service.data);
@@ -256,6 +298,53 @@ static enum MHD_Result queue(struct call *call)
     return r;
 }
 
+/* ---- answers that wait ---- */
+
+static void resume(struct call *call);
+
+/* Those that have waited; all of them if the service ends, or if `all`. */
+static void end_waits(struct http *http, bool all)
+{
+    int64_t now_ms = loop_now_ms(http->loop);
+    bool ending = all || server_ending(http->loop->server);
+    for (struct call **at = &http->waiting, *call; (call = *at);) {
+        if (!ending && now_ms < call->wait_end_ms) {
+            at = &call->next;
+            continue;
+        }
+        *at = call->next;
+        http->waiting_count--;
+        call->http_call.wait_ms = 0;
+        resume(call);
+    }
+    if (!http->waiting)
+        uv_timer_stop(&http->step);
+}
+
+static void on_step(uv_timer_t *step)
+{
+    end_waits(step->data, false);
+}
+
+/* The library calls on_call again after it. */
+static enum MHD_Result begin_wait(struct call *call)
+{
+    struct http *http = call->http;
+    http_suspend(&call->http_call);
+    call->wait_end_ms = loop_now_ms(http->loop) + call->http_call.wait_ms;
+    call->next = http->waiting;
+    http->waiting = call;
+    http->waiting_count++;
+    if (!uv_is_active((uv_handle_t *)&http->step)) /* starting it anew would put it off */
+        uv_timer_start(&http->step, on_step, WAIT_STEP_MS, WAIT_STEP_MS);
+    return MHD_YES;
+}
+
+unsigned http_waiting(const struct http_call *http_call)
+{
+    return ((const struct call *)http_call)->http->waiting_count;
+}
+
 static enum MHD_Result on_call(void *data, struct MHD_Connection *connection, const char *url, const char *method,
                                const char *version, const char *upload, size_t *upload_size, void **ret_call)
 {
@@ -279,7 +368,7 @@ static enum MHD_Result on_call(void *data, struct MHD_Connection *connection, co
         http->service.handle(&call->http_call, http->service.data);
     }
     if (call->response)
-        return queue(call);
+        return call->http_call.wait_ms ? begin_wait(call) : queue(call);
     return call->suspended ? MHD_YES : MHD_NO;
 }
 
@@ -349,9 +438,16 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     run(poll->data);
 }
 
+/* A stream may be suspended, and the library does not look at its socket then. While the loop drains, a stream ends as one
+ * that is over. */
 static void shut(struct conn *conn)
 {
-    shutdown(conn->fd, SHUT_RDWR);
+    struct call *call = ((struct http_conn *)conn)->call;
+    struct http_stream *stream = call ? call->stream : NULL;
+    if (!stream || !call->http->loop->draining)
+        shutdown(conn->fd, SHUT_RDWR);
+    if (stream)
+        http_stream_end(stream);
 }
 
 void http_accept(void *data, int fd, const struct sockaddr_storage *peer)
@@ -396,7 +492,9 @@ static int start(struct http *http)
         uv_poll_init(&http->loop->uv, &http->poll, MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd);
     if (r == 0)
         r = uv_idle_init(&http->loop->uv, &http->rerun);
-    http->poll.data = http->rerun.data = http;
+    if (r == 0)
+        r = uv_timer_init(&http->loop->uv, &http->step);
+    http->poll.data = http->rerun.data = http->step.data = http;
     return r < 0 ? r : uv_poll_start(&http->poll, UV_READABLE, on_readable);
 }
 
@@ -417,12 +515,12 @@ int http_new(struct http **ret, struct loop *loop, enum front front, const struc
     return r;
 }
 
-/* Both handles are in the same memory, and libuv may close them in any order. */
+/* The handles are in the same memory, and libuv may close them in any order. */
 static void closed(uv_handle_t *handle)
 {
     struct http *http = handle->data;
     handle->data = NULL;
-    if (!http->poll.data && !http->rerun.data)
+    if (!http->poll.data && !http->rerun.data && !http->step.data)
         free(http);
 }
 
@@ -433,6 +531,7 @@ void http_free(void *data)
     if (!http)
         return;
     uv_poll_stop(&http->poll);
+    end_waits(http, true);
     MHD_stop_daemon(http->daemon);
     for (struct call *call; (call = http->spare);) {
         http->spare = call->next;
@@ -440,6 +539,7 @@ void http_free(void *data)
     }
     uv_close((uv_handle_t *)&http->poll, closed);
     uv_close((uv_handle_t *)&http->rerun, closed);
+    uv_close((uv_handle_t *)&http->step, closed);
 }
 
 /* ---- for handlers: the request ---- */
@@ -517,6 +617,35 @@ static void resume(struct call *call)
     uv_idle_start(&call->http->rerun, on_rerun);
 }
 
+static bool has_header(const struct http_answer *answer, sv name)
+{
+    for (size_t i = 0; i < answer->header_count; i++)
+        if (sv_eq_nocase(answer->headers[i].name, name))
+            return true;
+    return false;
+}
+
+static void add_answer_headers(struct call *call, const struct http_answer *answer)
+{
+    const struct http_service *service = &call->http->service;
+    size_t bytes = 0;
+    for (size_t i = 0; i < service->header_count; i++)
+        if (!has_header(answer, service->headers[i].name))
+            add_answer_header(call, service->headers[i].name, service->headers[i].value);
+    /* One that does not fit is left out, and not those after it: Retry-After comes last. */
+    for (size_t i = 0; i < answer->header_count; i++) {
+        size_t more = answer->headers[i].name.len + answer->headers[i].value.len + 4;
+        if (bytes + more > ANSWER_HEADERS - OWN_HEADERS)
+            continue;
+        bytes += more;
+        add_answer_header(call, answer->headers[i].name, answer->headers[i].value);
+    }
+    if (call->http_call.extra.name.len > 0)
+        add_answer_header(call, call->http_call.extra.name, call->http_call.extra.value);
+    if (server_ending(call->http->loop->server) || call->close)
+        MHD_add_response_header(call->response, "Connection", "close");
+}
+
 void http_answer(struct http_call *http_call, const struct http_answer *answer)
 {
     struct call *call = (struct call *)http_call;
@@ -530,19 +659,7 @@ void http_answer(struct http_call *http_call, const struct http_answer *answer)
         if (answer->body.len > 0)
             add_answer_header(call, SV("Content-Type"),
                               answer->content_type.len ? answer->content_type : SV("application/json"));
-        size_t bytes = 0;
-        /* One that does not fit is left out, and not those after it: Retry-After comes last. */
-        for (size_t i = 0; i < answer->header_count; i++) {
-            size_t more = answer->headers[i].name.len + answer->headers[i].value.len + 4;
-            if (bytes + more > ANSWER_HEADERS - OWN_HEADERS)
-                continue;
-            bytes += more;
-            add_answer_header(call, answer->headers[i].name, answer->headers[i].value);
-        }
-        if (http_call->extra.name.len > 0)
-            add_answer_header(call, http_call->extra.name, http_call->extra.value);
-        if (server_ending(call->http->loop->server) || call->close)
-            MHD_add_response_header(call->response, "Connection", "close");
+        add_answer_headers(call, answer);
     }
     if (call->suspended)
         resume(call);
@@ -594,4 +711,84 @@ void http_suspend(struct http_call *http_call)
     if (!call->suspended)
         MHD_suspend_connection(call->connection);
     call->suspended = true;
+}
+
+/* ---- streams ---- */
+
+/* The library wants to send. Without a piece it is suspended until there is one. */
+static ssize_t read_stream(void *data, uint64_t position, char *to, size_t most)
+{
+    struct http_stream *stream = data;
+    size_t rest = stream->pieces.len - stream->taken, n = rest < most ? rest : most;
+    (void)position;
+    if (n > 0) {
+        memcpy(to, stream->pieces.ptr + stream->taken, n);
+        stream->taken += n;
+        return (ssize_t)n;
+    }
+    if (stream->ended)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    http_suspend(&stream->call->http_call);
+    return 0;
+}
+
+struct http_stream *http_stream_begin(struct http_call *http_call, sv content_type, void (*gone)(void *data), void *data)
+{
+    struct call *call = (struct call *)http_call;
+    struct http_stream *stream = calloc(1, sizeof *stream);
+    call->response =
+        stream ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, stream, NULL) : NULL;
+    if (!call->response) {
+        free(stream);
+        http_error(http_call, 503, NULL, "out of memory");
+        return NULL;
+    }
+    *stream = (struct http_stream){ .call = call, .gone = gone, .data = data };
+    buf_init(&stream->pieces, HTTP_STREAM_BYTES_MAX);
+    call->stream = stream;
+    call->status = 200;
+    add_answer_header(call, SV("Content-Type"), content_type);
+    add_answer_headers(call, &(struct http_answer){ 0 });
+    int bytes = STREAM_SEND_BYTES;
+    setsockopt(http_call->conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    conn_stream(http_call->conn, loop_now_ms(call->http->loop));
+    if (call->suspended)
+        resume(call);
+    return stream;
+}
+
+static bool is_all_received(const struct http_stream *stream)
+{
+    int bytes = 0;
+    return stream->taken == stream->pieces.len && ioctl(stream->call->http_call.conn->fd, SIOCOUTQ, &bytes) == 0 &&
+           bytes == 0;
+}
+
+bool http_stream_send(struct http_stream *stream, sv piece)
+{
+    struct call *call = stream->call;
+    struct buf *pieces = &stream->pieces;
+    if (is_all_received(stream))
+        conn_stream(call->http_call.conn, loop_now_ms(call->http->loop));
+    if (stream->taken > 0) {
+        memmove(pieces->ptr, pieces->ptr + stream->taken, pieces->len - stream->taken);
+        pieces->len -= stream->taken;
+        stream->taken = 0;
+    }
+    buf_add(pieces, piece);
+    if (pieces->failed) {
+        shutdown(call->http_call.conn->fd, SHUT_RDWR);
+        http_stream_end(stream);
+        return false;
+    }
+    if (call->suspended)
+        resume(call);
+    return true;
+}
+
+void http_stream_end(struct http_stream *stream)
+{
+    stream->ended = true;
+    if (stream->call->suspended)
+        resume(stream->call);
 }

@@ -175,8 +175,8 @@ void log_say(enum log_level level, const char *event, const char *format, ...)
     pthread_mutex_unlock(&lock);
 }
 
-static void say_freed(const struct subject *subject, const char *what, const char *done, struct weir_str author,
-                      const char *from)
+static void say_changed(const struct subject *subject, const char *what, const char *done, struct weir_str author,
+                        const char *from)
 {
     char whom[SUBJECT_SHOWN_MAX] = "";
     struct buf text;
@@ -188,12 +188,20 @@ static void say_freed(const struct subject *subject, const char *what, const cha
 
 void log_freed(const struct subject *subject, struct weir_str author, const char *from)
 {
-    say_freed(subject, "counts", "reset", author, from);
+    say_changed(subject, "counts", "reset", author, from);
 }
 
 void log_lifted(const struct subject *subject, struct weir_str author, const char *from)
 {
-    say_freed(subject, "penalty", "lifted", author, from);
+    say_changed(subject, "penalty", "lifted", author, from);
+}
+
+void log_penalised(const struct subject *subject, int64_t length_us, struct weir_str author, const char *from)
+{
+    char span[SPAN_TEXT_MAX], done[SPAN_TEXT_MAX + 20];
+    span_text(length_us, span);
+    snprintf(done, sizeof done, "begun for %s", span);
+    say_changed(subject, "penalty", done, author, from);
 }
 
 /* ---- what clients can repeat ---- */

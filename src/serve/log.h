@@ -37,6 +37,8 @@ void log_limited(enum seldom kind, const char *format, ...) __attribute__((forma
 void log_freed(const struct subject *subject, struct weir_str author, const char *from);
 /* The same for a penalty. */
 void log_lifted(const struct subject *subject, struct weir_str author, const char *from);
+/* A person penalised a subject. */
+void log_penalised(const struct subject *subject, int64_t length_us, struct weir_str author, const char *from);
 
 /* One refused request, sampled: the maximum of log_setup per second; the first line of a later second says how many were
  * left out. */

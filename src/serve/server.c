@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <systemd/sd-daemon.h>
@@ -15,10 +16,15 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "serve/admin.h"
+#include "serve/counts.h"
 #include "serve/http_decide.h"
+#include "serve/live.h"
 #include "serve/log.h"
 #include "serve/resp_conn.h"
 #include "serve/rule_sync.h"
+#include "serve/sample.h"
+#include "serve/tally.h"
+#include "serve/top_watch.h"
 
 enum {
     EXIT_DONE = 0,
@@ -114,6 +120,20 @@ static int make_loops(struct server *server, struct weir_error *error)
     return 0;
 }
 
+static int make_samples(struct server *server, struct weir_error *error)
+{
+    const struct config *config = &server->config;
+    bool hashed = config->sample_values == CONFIG_SAMPLE_HASHED;
+    if (config->sample == 0)
+        return 0;
+    if (getrandom(&server->sample_key, sizeof server->sample_key, 0) != sizeof server->sample_key)
+        return err_set(error, WEIR_E_SYSTEM, "cannot make a random key for --sample: %s", strerror(errno));
+    for (unsigned i = 0; i < server->loop_count; i++)
+        if (sample_new(&server->loops[i].sample, share(server, config->sample), hashed, &server->sample_key) < 0)
+            return err_set(error, WEIR_E_NO_MEMORY, "no memory for %u requests of --sample", config->sample);
+    return 0;
+}
+
 static int make_acceptor(struct server *server, struct loop *loop, enum front front, struct loop_acceptor *ret)
 {
     if (front == FRONT_RESP) {
@@ -124,7 +144,7 @@ static int make_acceptor(struct server *server, struct loop *loop, enum front fr
     }
     struct http_service service = { decide_screen, decide_handle, server };
     if (front == FRONT_ADMIN)
-        service = (struct http_service){ admin_screen, admin_handle, server };
+        service = (struct http_service){ admin_screen, admin_handle, server, admin_body_max, admin_headers, ADMIN_HEADERS };
     struct http *http = NULL;
     int r = http_new(&http, loop, front, &service);
     *ret = (struct loop_acceptor){ http_accept, http_free, http };
@@ -170,6 +190,16 @@ static int listen_all(struct server *server, struct weir_error *error)
     return 0;
 }
 
+static int watch(struct server *server, struct weir_error *error)
+{
+    int r = tally_new(&server->tally, server);
+    if (r == 0)
+        r = counts_new(&server->counts, server);
+    if (r == 0)
+        r = live_new(&server->live, server);
+    return r < 0 ? err_no_memory(error) : 0;
+}
+
 static int start(struct server *server, struct weir_error *error)
 {
     const struct config *config = &server->config;
@@ -177,11 +207,19 @@ static int start(struct server *server, struct weir_error *error)
     if (r == 0)
         r = make_loops(server, error);
     if (r == 0)
+        r = make_samples(server, error);
+    if (r == 0)
         r = listen_all(server, error);
     if (r == 0)
         r = tokens_read(&server->tokens, config, error);
     if (r == 0)
+        r = admin_state_new(&server->admin, server, error);
+    if (r == 0)
         r = rule_sync_start(&server->rule_sync, config, &server->weir, error);
+    if (r == 0)
+        r = watch(server, error);
+    if (r == 0 && top_watch_start(&server->top_watch, server) < 0)
+        r = err_no_memory(error);
     for (unsigned i = 0; r == 0 && config->counters && i < server->loop_count; i++)
         r = loop_open_store(&server->loops[i], server->weir, error);
     for (unsigned i = 0; r == 0 && i <= server->loop_count; i++) {
@@ -277,8 +315,9 @@ static void begin_end(struct server *server)
     log_say(LEVEL_INFO, "stop", "answering the requests that were accepted, for at most %u ms", server->config.drain_ms);
 }
 
-/* rule_sync_stop ends what the admin listener had begun, hence before the loops are gone; and it closes the engine, hence
- * after they have left the store. */
+/* counts_free reads what the loops have counted, hence after their end. rule_sync_stop ends what the admin listener had
+ * begun, hence before the loops are gone; and it closes the engine, hence after they have left the store, and after a
+ * simulation, which reads its rules. */
 static void server_done(struct server *server)
 {
     unsigned loops = server->loops ? server->loop_count + 1 : 0;
@@ -292,10 +331,16 @@ static void server_done(struct server *server)
         loop_join(&server->loops[i]);
     for (unsigned i = 0; i < loops; i++)
         loop_close_store(&server->loops[i]);
+    counts_free(server->counts);
+    simulation_stop(server);
     rule_sync_stop(server->rule_sync);
     for (unsigned i = 0; i < loops; i++)
         loop_done(&server->loops[i]);
+    live_free(server->live);
+    tally_free(server->tally);
+    top_watch_free(server->top_watch);
     free(server->loops);
+    admin_state_free(server->admin);
     config_done(&server->config);
 }
 
@@ -330,6 +375,7 @@ int server_run(int argc, char **argv)
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write, as on a full disk */
     int r = config_read(&server.config, argc, argv, &error);
     if (r < 0) {
         fprintf(stderr, "weir serve: %s\n", error.text);

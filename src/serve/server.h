@@ -6,8 +6,14 @@
 #include "serve/event_loop.h"
 #include "serve/listen.h"
 
-struct weir;
+struct counts;
+struct live;
 struct rule_sync;
+struct admin_state;
+struct tally;
+struct weir;
+struct top_watch;
+struct simulation;
 
 /* Forward only. */
 enum stage { STAGE_STARTING, STAGE_READY, STAGE_ENDING };
@@ -18,15 +24,22 @@ struct server {
     struct rule_sync *rule_sync;
     struct loop *loops; /* loop_count that decide, then the one of the admin listener */
     unsigned loop_count;
-    unsigned connections; /* config.connections, or as many as there may be open files */
-    struct tokens tokens; /* of the main thread: each loop has a copy */
+    unsigned connections;          /* config.connections, or as many as there may be open files */
+    struct tokens tokens;          /* of the main thread: each loop has a copy */
+    struct admin_state *admin;     /* the admin loop's */
+    struct hash_key sample_key;    /* of the hashes in samples: random, and nowhere else */
+    struct simulation *simulation; /* under way; NULL: none; the admin loop's */
     int64_t started_us;
     char where[FRONTS][LISTEN_WHERE_MAX]; /* as it was bound: "127.0.0.1:8080", "unix:/run/weir.sock", "off" */
     enum stage stage;                     /* any thread may ask: server_ready, server_ending */
     struct {
         uint64_t used;
-        int64_t steady_us; /* when; 0: not yet */
-    } fill;                /* of the table, as report.c saw it last; the admin loop's */
+        int64_t steady_us;       /* when; 0: not yet */
+    } fill;                      /* of the table, as report.c saw it last; the admin loop's */
+    struct top_watch *top_watch; /* these are the admin loop's, too */
+    struct tally *tally;
+    struct counts *counts;
+    struct live *live;
 };
 
 /* Rules are in force, all listeners are open, and the shutdown has not begun. Any thread may ask. */
@@ -43,6 +56,9 @@ static inline bool server_ending(const struct server *server)
 
 /* Runs until SIGTERM or SIGINT. Returns the exit status. */
 int server_run(int argc, char **argv);
+
+/* From admin_simulate.c: ends a simulation that is under way. After the admin loop has ended, and before loop_done. */
+void simulation_stop(struct server *server);
 
 /* From greet.c. */
 void server_greet(const struct server *server);

@@ -7,6 +7,7 @@
 #include "engine/handle.h"
 #include "refused/most_refused.h"
 #include "refused/penalised.h"
+#include "serve/refusal_note.h"
 
 enum {
     NO_RULE,
@@ -15,6 +16,8 @@ enum {
     COUNTERS_MAX = STATS_RULES_MAX + 3,
     OTHER_LIMIT = 0, /* the end of each list of limits, too */
     LIMITS_MAX = STATS_LIMITS_MAX + 1,
+    WOULD_MAX = 64,
+    NO_KEY = 1,      /* of a subject that is not known */
     SLOTS = 1 << 16, /* of the index by id; at most a third are taken */
 };
 
@@ -35,9 +38,15 @@ struct stats {
     struct stats_limit
         *limits; /* lists by rule; neither rule nor name change once `limit_count` says that they are there */
     uint32_t limit_count;
-    pthread_mutex_t lock; /* of top and penalised */
+    /* Limits of shadow rules that would have refused in decisions that are not noted yet, in their order. */
+    struct {
+        uint32_t rule, limit;
+    } would[WOULD_MAX];
+    unsigned would_count;
+    pthread_mutex_t lock; /* of what follows */
     struct top *top;
     struct penalised *penalised;
+    struct recent *recent;
 };
 
 _Static_assert((int)COUNTERS_MAX <= UINT16_MAX && (int)SLOTS >= 2 * (int)COUNTERS_MAX, "counters fit into slots");
@@ -67,6 +76,7 @@ void stats_free(struct stats *stats)
     pthread_mutex_destroy(&stats->lock);
     top_free(stats->top);
     penalised_free(stats->penalised);
+    recent_free(stats->recent);
     free(stats->counters);
     free(stats->slots);
     free(stats->rule_counters);
@@ -107,7 +117,8 @@ int stats_new(struct stats **ret)
     stats->rule_counters = calloc(RULES_MAX, sizeof *stats->rule_counters);
     stats->limits = calloc(LIMITS_MAX, sizeof *stats->limits);
     if (!stats->counters || !stats->slots || !stats->rule_counters || !stats->limits ||
-        top_new(&stats->top, TOP_SLOTS) < 0 || penalised_new(&stats->penalised, PENALISED_SLOTS) < 0)
+        top_new(&stats->top, TOP_SLOTS) < 0 || penalised_new(&stats->penalised, PENALISED_SLOTS) < 0 ||
+        recent_new(&stats->recent, RECENT_SLOTS) < 0)
         return WEIR_E_NO_MEMORY;
     new_counter(stats, "");
     new_counter(stats, STATS_OTHER);
@@ -129,18 +140,37 @@ static uint32_t hash_id(sv id)
     return (uint32_t)hash_final(&hash);
 }
 
+/* Those that every stats has are not in the index. */
+static bool is_of_no_rule(sv id, uint32_t *ret)
+{
+    if (id.len == 0)
+        *ret = NO_RULE;
+    else if (sv_eq(id, SV(STATS_OTHER)))
+        *ret = OTHER;
+    else if (sv_eq(id, SV(STATS_THROTTLE)))
+        *ret = THROTTLE;
+    else
+        return false;
+    return true;
+}
+
+/* The slot of this id, or the free one that it would get. */
+static uint32_t slot_of(const struct stats *stats, sv id)
+{
+    uint32_t slot = hash_id(id) % SLOTS;
+    while (stats->slots[slot] && !sv_eq(weir_str(stats->counters[stats->slots[slot]].id), id))
+        slot = (slot + 1) % SLOTS;
+    return slot;
+}
+
 static uint32_t counter_of_id(struct stats *stats, const char *id)
 {
-    if (!id[0])
-        return NO_RULE;
-    if (strcmp(id, STATS_OTHER) == 0)
-        return OTHER;
-    if (strcmp(id, STATS_THROTTLE) == 0)
-        return THROTTLE;
-    uint32_t slot = hash_id(weir_str(id)) % SLOTS;
-    for (; stats->slots[slot]; slot = (slot + 1) % SLOTS)
-        if (strcmp(stats->counters[stats->slots[slot]].id, id) == 0)
-            return stats->slots[slot];
+    uint32_t counter;
+    if (is_of_no_rule(weir_str(id), &counter))
+        return counter;
+    uint32_t slot = slot_of(stats, weir_str(id));
+    if (stats->slots[slot])
+        return stats->slots[slot];
     if (stats->count == COUNTERS_MAX)
         return OTHER;
     stats->slots[slot] = (uint16_t)new_counter(stats, id);
@@ -218,8 +248,14 @@ static void count_rule(const struct weir_rule_said *said, void *data)
         if (runs)
             return;
     }
-    struct stats_limit *limit = &stats->limits[limit_of(stats, rule, said->limit)];
+    uint32_t number = limit_of(stats, rule, said->limit);
+    struct stats_limit *limit = &stats->limits[number];
     count_up(said->said == WEIR_SAYS_REFUSE ? &limit->refused : &limit->would_refuse, 1);
+    if (said->said == WEIR_SAYS_WOULD_REFUSE) {
+        stats->would_count %= WOULD_MAX;
+        stats->would[stats->would_count].rule = rule;
+        stats->would[stats->would_count++].limit = number;
+    }
 }
 
 void stats_count_rules_of(struct stats *stats, struct weir_request *request)
@@ -246,18 +282,65 @@ static void note_refused(struct stats *stats, struct weir *weir, const struct we
         const struct weir_verdict *v = &verdicts[i];
         if (v->allowed || requests[i].peek)
             continue;
-        if (v->penalty && weir_penalised(weir, &requests[i], v, now_us, &entry))
+        bool known = v->penalty ? weir_penalised(weir, &requests[i], v, now_us, &entry)
+                                : weir_subject(weir, &requests[i], v, &entry.subject);
+        if (known && v->penalty)
             penalised_add(stats->penalised, &entry, now_us);
-        else if (v->penalty || !weir_subject(weir, &requests[i], v, &entry.subject))
-            continue;
-        top_add(stats->top, &entry.subject, now_us);
+        if (known)
+            top_add(stats->top, &entry.subject, now_us);
+        if (recent_wants(stats->recent, known ? entry.subject.key : NO_KEY, now_us))
+            refusal_note(recent_add(stats->recent, now_us), weir, &requests[i], v, known ? &entry.subject : NULL);
     }
+}
+
+/* Returns the limit of a shadow rule that would have refused, and forgets it; empty: not known. Decisions that are noted
+ * together were made in the same order. */
+static sv take_would(struct stats *stats, unsigned *next, const char *rule)
+{
+    for (unsigned i = *next; i < stats->would_count; i++)
+        if (strcmp(stats->counters[stats->would[i].rule].id, rule) == 0) {
+            *next = i + 1;
+            return weir_str(stats->limits[stats->would[i].limit].name);
+        }
+    return (sv){ 0 };
+}
+
+static void note_shadow(struct stats *stats, struct weir *weir, const struct weir_request *request, const char *rule,
+                        sv limit, int64_t now_us)
+{
+    struct subject subject;
+    if (!recent_wants(stats->recent, 0, now_us) || !weir_subject_of(weir, request, rule, &subject) ||
+        !recent_wants(stats->recent, subject.key, now_us))
+        return;
+    HOLD_LOCK(&stats->lock);
+    refusal_note_shadow(recent_add(stats->recent, now_us), weir, request, limit, &subject);
+}
+
+static void note_shadows(struct stats *stats, struct weir *weir, const struct weir_request *requests,
+                         const struct weir_verdict *verdicts, size_t count, size_t shadowed, int64_t now_us)
+{
+    unsigned next = 0;
+    bool unnamed = false;
+    if (recent_leaves_out(stats->recent, shadowed, now_us)) {
+        stats->would_count = 0;
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct weir_shadows *shadows = verdicts[i].shadow_count && !requests[i].peek ? requests[i].shadows : NULL;
+        for (uint32_t k = 0; shadows && k < shadows->count; k++)
+            note_shadow(stats, weir, &requests[i], shadows->names[k], take_would(stats, &next, shadows->names[k]), now_us);
+        unnamed = unnamed || (shadows && verdicts[i].shadow_count > shadows->count);
+    }
+    /* Those that follow belong to decisions that are noted next, unless some rules were not named. */
+    unsigned left = unnamed ? 0 : stats->would_count - next;
+    memmove(stats->would, stats->would + next, left * sizeof *stats->would);
+    stats->would_count = left;
 }
 
 void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
                    const struct weir_verdict *verdicts, size_t count, int64_t now_us, uint64_t elapsed_ns)
 {
-    size_t refused = 0, peeked = 0;
+    size_t refused = 0, peeked = 0, shadowed = 0;
     for (size_t i = 0; i < count; i++) {
         const struct weir_verdict *v = &verdicts[i];
         bool peek = requests[i].peek;
@@ -267,13 +350,17 @@ void stats_decided(struct stats *stats, struct weir *weir, const struct weir_req
             count_up(&stats->without_rule, 1);
         peeked += peek;
         refused += outcome == OUTCOME_REFUSED;
-        if (v->shadow_count && !peek)
+        if (v->shadow_count && !peek) {
             count_shadow(stats, requests[i].shadows, v->shadow_count);
+            shadowed += v->shadow_count;
+        }
     }
     if (count > peeked)
         count_latency(&stats->latency, count - peeked, elapsed_ns);
     if (refused)
         note_refused(stats, weir, requests, verdicts, count, now_us);
+    if (shadowed)
+        note_shadows(stats, weir, requests, verdicts, count, shadowed, now_us);
 }
 
 void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcome, unsigned space, sv key, int64_t now_us)
@@ -285,11 +372,22 @@ void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcom
     subject_fill_throttle(&subject, SV(STATS_THROTTLE), space, key, cells_hash_key(weir->cells));
     HOLD_LOCK(&stats->lock);
     top_add(stats->top, &subject, now_us);
+    if (recent_wants(stats->recent, subject.key, now_us))
+        refusal_note_throttle(recent_add(stats->recent, now_us), &subject);
 }
 
-void stats_add_rule(struct stats *stats, sv id)
+bool stats_find_rule(const struct stats *stats, sv id, size_t *ret)
 {
-    counter_of_new(stats, id);
+    uint32_t counter;
+    if (!is_of_no_rule(id, &counter))
+        counter = stats->slots[slot_of(stats, id)];
+    *ret = counter;
+    return counter != NO_RULE;
+}
+
+size_t stats_add_rule(struct stats *stats, sv id)
+{
+    return counter_of_new(stats, id);
 }
 
 void stats_add_limit(struct stats *stats, sv id, sv limit)
@@ -334,6 +432,32 @@ void stats_limit(const struct stats *stats, size_t i, struct stats_limit *ret)
     memcpy(ret->name, limit->name, sizeof ret->name);
     ret->refused = read_counter(&limit->refused);
     ret->would_refuse = read_counter(&limit->would_refuse);
+}
+
+const char *stats_rule_id(const struct stats *stats, size_t i)
+{
+    return stats->counters[i].id;
+}
+
+/* Limits of rules that came after the first `count` are left for the next call. */
+void stats_add_said(const struct stats *stats, const uint32_t *places, size_t count, struct stats_said *sums,
+                    uint64_t totals[OUTCOMES])
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct stats_rule *rule = &stats->counters[i];
+        for (int k = 0; k < OUTCOMES; k++)
+            totals[k] += read_counter(&rule->counts[k]);
+        sums[places[i]].passed += read_counter(i == THROTTLE ? &rule->counts[OUTCOME_ALLOWED] : &rule->passed);
+        sums[places[i]].refused += read_counter(i == THROTTLE ? &rule->counts[OUTCOME_REFUSED] : &rule->penalised);
+    }
+    size_t limits = stats_limit_count(stats);
+    for (size_t i = 0; i < limits; i++) {
+        const struct stats_limit *limit = &stats->limits[i];
+        if (limit->rule >= count)
+            continue;
+        sums[places[limit->rule]].refused += read_counter(&limit->refused);
+        sums[places[limit->rule]].would_refuse += read_counter(&limit->would_refuse);
+    }
 }
 
 uint64_t stats_without_rule(const struct stats *stats)
@@ -398,6 +522,34 @@ int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list
     HOLD_LOCK(&stats->lock);
     top_collect(stats->top, now_us, list);
     return 0;
+}
+
+int stats_collect_top_window(struct stats *stats, int64_t now_us, int64_t number, struct top_list *list)
+{
+    int r = top_list_reserve(list, TOP_SLOTS);
+    if (r < 0)
+        return r;
+    HOLD_LOCK(&stats->lock);
+    top_collect_window(stats->top, now_us, number, list);
+    return 0;
+}
+
+int stats_collect_recent(struct stats *stats, uint64_t after, uint64_t until, sv rule, unsigned most,
+                         struct recent_list *list, uint64_t *left_out)
+{
+    int r = recent_list_reserve(list, most < RECENT_SLOTS ? most : RECENT_SLOTS);
+    if (r < 0)
+        return r;
+    *left_out += recent_left_out(stats->recent);
+    HOLD_LOCK(&stats->lock);
+    recent_collect(stats->recent, after, until, rule, most, list);
+    return 0;
+}
+
+void stats_add_penalised(struct stats *stats, const struct penalised_entry *entry, int64_t now_us)
+{
+    HOLD_LOCK(&stats->lock);
+    penalised_add(stats->penalised, entry, now_us);
 }
 
 int stats_collect_penalised(struct stats *stats, struct penalised_list *list)

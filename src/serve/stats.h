@@ -4,7 +4,8 @@
  * A request is counted twice: under the rule that its verdict names, and under each rule that applies to it.
  *
  * One thread raises a counter, and any thread may load it, so that a decision needs neither a lock nor an atomic addition.
- * Only refusals take a lock, once for a batch; otherwise only the list of the most refused takes it. */
+ * Only refusals take a lock, once for a batch, and some by shadow rules; otherwise only readers of the lists of refused
+ * subjects and requests take it. */
 #ifndef SERVE_STATS_H
 #define SERVE_STATS_H
 
@@ -86,13 +87,36 @@ void stats_limit(const struct stats *stats, size_t i, struct stats_limit *ret);
 uint64_t stats_without_rule(const struct stats *stats);
 void stats_latency(const struct stats *stats, struct stats_latency *ret);
 uint64_t stats_refunds(const struct stats *stats);
-/* Counts a rule, or one of its limits, from now on, if only with zeroes. */
-void stats_add_rule(struct stats *stats, sv id);
+/* What a rule said to the requests that it applied to, whatever other rules said: it had room, or it refused, or it would
+ * have refused in shadow mode. Of STATS_THROTTLE: what CL.THROTTLE answered. */
+struct stats_said {
+    uint64_t passed, refused, would_refuse;
+};
+/* Adds what the first `count` rules said, each to sums[places[i]], and the decisions by outcome to `totals`. No counter is
+ * read as less than by an earlier call. */
+void stats_add_said(const struct stats *stats, const uint32_t *places, size_t count, struct stats_said *sums,
+                    uint64_t totals[OUTCOMES]);
+const char *stats_rule_id(const struct stats *stats, size_t i); /* valid as long as the stats */
+
+/* Returns whether the rule is counted. Only the thread that counts may ask. */
+bool stats_find_rule(const struct stats *stats, sv id, size_t *ret);
+
+/* Counts a rule, or one of its limits, from now on, if only with zeroes. Returns the number of the rule, for stats_rule. */
+size_t stats_add_rule(struct stats *stats, sv id);
 void stats_add_limit(struct stats *stats, sv id, sv limit);
 void stats_add_penalty(struct stats *stats, sv id);
 /* Adds what another one counted (but not who was refused) to `sum`, which belongs to the caller alone. */
 void stats_add(struct stats *sum, const struct stats *stats);
 int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list);
+/* Adds the newest refusals, see recent_collect, and to *left_out those that were not noted. */
+struct recent_list;
+int stats_collect_recent(struct stats *stats, uint64_t after, uint64_t until, sv rule, unsigned most,
+                         struct recent_list *list, uint64_t *left_out);
+/* A subject that a person penalised. From any thread. */
+struct penalised_entry;
+void stats_add_penalised(struct stats *stats, const struct penalised_entry *entry, int64_t now_us);
+/* The same for one window: see top_collect_window. */
+int stats_collect_top_window(struct stats *stats, int64_t now_us, int64_t number, struct top_list *list);
 int stats_collect_penalised(struct stats *stats, struct penalised_list *list);
 
 #endif

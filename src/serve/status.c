@@ -83,23 +83,50 @@ static void gather_rules(struct weir *weir, struct stats *stats)
     hazard_release();
 }
 
-bool status_gather(struct server *server, struct status_facts *ret)
+static uint64_t rules_version(struct weir *weir)
+{
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    uint64_t version = bound ? bound->version : 0;
+    if (bound)
+        hazard_release();
+    return version;
+}
+
+static void add_up(const struct weir_in_flight *in_flight, void *data)
+{
+    *(uint64_t *)data += in_flight->holds;
+}
+
+uint64_t status_holds(struct server *server, int64_t now_us)
+{
+    uint64_t sum = 0;
+    weir_each_in_flight(server->weir, now_us, add_up, &sum);
+    return sum;
+}
+
+void status_look(struct server *server, struct status_facts *ret)
 {
     *ret = (struct status_facts){ .now_us = clock_now_us() };
-    if (stats_new(&ret->stats) < 0)
-        return false;
     rule_sync_state(server->rule_sync, &ret->source);
     ret->age_known = ret->source.good_us > 0;
     if (ret->age_known && ret->now_us > ret->source.good_us)
         ret->age_s = (double)(ret->now_us - ret->source.good_us) / (double)US_PER_S;
     weir_status(server->weir, &ret->engine);
+    ret->rules_version = rules_version(server->weir);
     weir_store_status(server->weir, &ret->store);
     measure_fill(server, ret);
-    for (unsigned i = 0; i <= server->loop_count; i++) {
+    for (unsigned i = 0; i <= server->loop_count; i++)
         gather_conns(&server->loops[i].conns, ret);
+}
+
+bool status_gather(struct server *server, struct status_facts *ret)
+{
+    status_look(server, ret);
+    if (stats_new(&ret->stats) < 0)
+        return false;
+    for (unsigned i = 0; i <= server->loop_count; i++)
         if (server->loops[i].stats)
             stats_add(ret->stats, server->loops[i].stats);
-    }
     gather_rules(server->weir, ret->stats);
     return true;
 }
@@ -261,9 +288,9 @@ void status_write(struct server *server, struct buf *out)
 
 /* ---- the most refused ---- */
 
-static void add_whom(const struct subject *subject, bool first, struct buf *out)
+void status_write_whom(const struct subject *subject, struct buf *out)
 {
-    add_text(out, first ? "\n{\"rule\": " : ",\n{\"rule\": ", subject_rule(subject));
+    add_text(out, "\"rule\": ", subject_rule(subject));
     buf_add(out, SV(", \"by\": ["));
     for (size_t i = 0; i < subject->by_count; i++) {
         add_text(out, i ? ", {\"name\": " : "{\"name\": ", subject_name(subject, i));
@@ -276,20 +303,28 @@ static void add_whom(const struct subject *subject, bool first, struct buf *out)
 static void add_subject(const struct top_entry *entry, bool first, struct buf *out)
 {
     const struct subject *subject = &entry->subject;
-    add_whom(subject, first, out);
+    buf_add(out, first ? SV("\n{") : SV(",\n{"));
+    status_write_whom(subject, out);
     buf_printf(out, ", \"refused\": %llu, \"error\": %llu}", (unsigned long long)entry->count,
                (unsigned long long)entry->error);
 }
 
-/* From the start of the window before the current one, or of the service. */
-static double window_s(const struct server *server, int64_t now_us)
+void status_write_top_list(const struct server *server, const struct top_list *list, int64_t start_us, int64_t now_us,
+                           unsigned most, sv rule, struct buf *out)
 {
-    int64_t start_us = (now_us / TOP_WINDOW_US - 1) * TOP_WINDOW_US;
     if (start_us < server->started_us)
         start_us = server->started_us;
-    return now_us > start_us ? (double)(now_us - start_us) / (double)US_PER_S : 0;
+    buf_printf(out, "{\"window_s\": %.3f, \"refused\": %llu, \"unlisted_at_most\": %llu, \"subjects\": [",
+               now_us > start_us ? (double)(now_us - start_us) / (double)US_PER_S : 0, (unsigned long long)list->total,
+               (unsigned long long)list->unlisted);
+    unsigned listed = 0;
+    for (size_t i = 0; i < list->count && listed < most; i++)
+        if (rule.len == 0 || sv_eq(subject_rule(&list->entries[i].subject), rule))
+            add_subject(&list->entries[i], listed++ == 0, out);
+    buf_add(out, SV("]}\n"));
 }
 
+/* From the start of the window before the current one. */
 void status_write_top(struct server *server, unsigned most, sv rule, struct buf *out)
 {
     CLEANUP(top_list_done) struct top_list list = { 0 };
@@ -300,13 +335,7 @@ void status_write_top(struct server *server, unsigned most, sv rule, struct buf 
             return;
         }
     top_list_sort(&list);
-    buf_printf(out, "{\"window_s\": %.3f, \"refused\": %llu, \"unlisted_at_most\": %llu, \"subjects\": [",
-               window_s(server, now_us), (unsigned long long)list.total, (unsigned long long)list.unlisted);
-    unsigned listed = 0;
-    for (size_t i = 0; i < list.count && listed < most; i++)
-        if (rule.len == 0 || sv_eq(subject_rule(&list.entries[i].subject), rule))
-            add_subject(&list.entries[i], listed++ == 0, out);
-    buf_add(out, SV("]}\n"));
+    status_write_top_list(server, &list, (now_us / TOP_WINDOW_US - 1) * TOP_WINDOW_US, now_us, most, rule, out);
 }
 
 /* ---- penalties ---- */
@@ -317,7 +346,8 @@ static void add_penalty(const struct penalised_entry *entry, const struct penalt
     char until[INSTANT_TEXT_MAX];
     int64_t ends_us = clock_within(now_us + view->rest_us);
     instant_text(ends_us - ends_us % US_PER_MS, until);
-    add_whom(&entry->subject, first, out);
+    buf_add(out, first ? SV("\n{") : SV(",\n{"));
+    status_write_whom(&entry->subject, out);
     buf_printf(out, ", \"until\": \"%s\", \"rest_ms\": %lld, \"level\": %u}", until,
                (long long)((view->rest_us + US_PER_MS - 1) / US_PER_MS), view->level);
 }

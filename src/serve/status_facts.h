@@ -1,4 +1,4 @@
-/* Private to status*.c: what all reports are made of. */
+/* What all reports are made of: status*.c, counts.c and live.c. */
 #ifndef SERVE_STATUS_FACTS_H
 #define SERVE_STATUS_FACTS_H
 
@@ -12,6 +12,7 @@ struct status_facts {
     bool age_known;
     double age_s; /* of the rules */
     struct weir_status engine;
+    uint64_t rules_version; /* rises with each change of the rules, since the start */
     struct weir_store_status store;
     uint64_t used_cells;
     double used_age_s;
@@ -32,6 +33,16 @@ static inline uint64_t status_store_value(const struct weir_store_status *store,
     return *(const uint64_t *)(const void *)((const char *)store + status_store_counts[i].offset);
 }
 
+/* Everything but `stats`, which stays NULL. */
+void status_look(struct server *server, struct status_facts *ret);
+/* Holds that are not over, of all limits; without memory 0. */
+uint64_t status_holds(struct server *server, int64_t now_us);
+/* Decisions that the store should have made and did not: it did not answer in time (or the connection broke), it refused,
+ * or it was not asked. */
+static inline uint64_t status_store_errors(const struct weir_store_status *store)
+{
+    return store->late + store->failed + store->unsent;
+}
 /* Returns false if there is no memory. */
 bool status_gather(struct server *server, struct status_facts *ret);
 void status_facts_done(struct status_facts *facts);

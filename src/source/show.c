@@ -85,6 +85,8 @@ void source_show_by(const struct rule *rule, struct buf *out)
         buf_add(out, SV("all together"));
 }
 
+const char *const source_row_states[] = { "enforce", "shadow", "off", "expired", "disabled", "bad", NULL };
+
 const char *source_row_state(const struct source_row *row, int64_t now_us)
 {
     const struct rule *rule = row->parsed;
@@ -185,7 +187,14 @@ void source_problem_json(const struct source_problem *problem, struct buf *out)
     buf_char(out, '}');
 }
 
-void source_settings_json(const struct source_reading *reading, struct buf *out)
+/* Shorter than a secret may be, so that it cannot be written back as one. */
+static sv setting_text(sv name, sv text, enum source_secrets secrets)
+{
+    bool hidden = secrets == SECRETS_HIDDEN && text.len > 0 && sv_eq(name, SV("partition_key_secret"));
+    return hidden ? SV("\"(hidden)\"") : text;
+}
+
+void source_settings_json(const struct source_reading *reading, enum source_secrets secrets, struct buf *out)
 {
     size_t count = 0;
     buf_char(out, '{');
@@ -195,13 +204,15 @@ void source_settings_json(const struct source_reading *reading, struct buf *out)
         buf_printf(out, "%s", count++ ? "," : "");
         buf_json(out, reading->rows[i].key);
         buf_char(out, ':');
-        source_json_add(reading->rows[i].text, out);
+        source_json_add(setting_text(reading->rows[i].key, reading->rows[i].text, secrets), out);
     }
     buf_char(out, '}');
 }
 
-void source_event_json(const struct source_event *event, struct buf *out)
+void source_event_json(const struct source_event *event, enum source_secrets secrets, struct buf *out)
 {
+    bool setting = sv_eq(event->table, weir_str(table_names[TABLE_SETTINGS]));
+    sv name = setting ? event->key : SV("");
     buf_printf(out, "{\"number\":%" PRId64, event->number);
     add_field(out, "at", event->at);
     add_field(out, "who", event->who);
@@ -210,8 +221,8 @@ void source_event_json(const struct source_event *event, struct buf *out)
     add_field(out, "table", event->table);
     add_field(out, "row", event->key);
     add_field(out, "note", event->note);
-    source_json_add_member("before", event->before, out);
-    source_json_add_member("after", event->after, out);
+    source_json_add_member("before", setting_text(name, event->before, secrets), out);
+    source_json_add_member("after", setting_text(name, event->after, secrets), out);
     buf_char(out, '}');
 }
 

@@ -11,7 +11,8 @@ void source_show_limits(const struct rule *rule, struct buf *out);
 void source_show_match(const struct rule_match *match, struct buf *out);
 void source_show_by(const struct rule *rule, struct buf *out);
 
-/* "bad", "disabled", "expired", or the rule's mode. */
+/* "bad", "disabled", "expired", or the rule's mode. All of them, up to NULL: source_row_states. */
+extern const char *const source_row_states[];
 const char *source_row_state(const struct source_row *row, int64_t now_us);
 bool source_problem_is_of(const struct source_problem *problem, const struct source_row *row);
 
@@ -29,14 +30,16 @@ json_t *source_override_document(const struct source_reading *reading, const str
 /* A row as one object, its rule included. */
 void source_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
 void source_problem_json(const struct source_problem *problem, struct buf *out);
+/* Whether settings that are secret are shown, or "(hidden)" in their place. */
+enum source_secrets { SECRETS_HIDDEN, SECRETS_SHOWN };
 /* All settings as one object. */
-void source_settings_json(const struct source_reading *reading, struct buf *out);
+void source_settings_json(const struct source_reading *reading, enum source_secrets secrets, struct buf *out);
 /* What came of undoing a change: "the override of rule api for 4711 is back". */
 void source_undone_text(const struct source_undone *undone, struct buf *out);
 /* The members of an object, without its braces: the number, what came of it, the same as a text, and the change. */
 void source_undone_json(const struct source_undone *undone, struct buf *out);
 /* One change of the history, with the row before and after it. */
-void source_event_json(const struct source_event *event, struct buf *out);
+void source_event_json(const struct source_event *event, enum source_secrets secrets, struct buf *out);
 
 /* A document in YAML or JSON; NULL: it is neither. */
 json_t *source_json_load(sv text);

@@ -1,5 +1,6 @@
 /* SHA-256: the vectors of FIPS 180-4 and NIST, and what Python's hashlib says about the bytes 0, 1, 2 and so on for lengths
- * around those at which the padding needs a further block. */
+ * around those at which the padding needs a further block. HMAC: some vectors of RFC 4231, and what Python's hmac says
+ * about keys around the size of a block. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,15 +12,20 @@
 
 #include "base/sha256.h"
 
-static void check(const void *data, size_t len, const char *hex)
+static void compare(const unsigned char got[SHA256_SIZE], size_t len, const char *hex)
 {
-    unsigned char got[SHA256_SIZE];
     char text[2 * SHA256_SIZE + 1];
-    sha256(data, len, got);
-    for (size_t i = 0; i < sizeof got; i++)
+    for (size_t i = 0; i < SHA256_SIZE; i++)
         snprintf(text + 2 * i, 3, "%02x", got[i]);
     if (strcmp(text, hex) != 0)
         fail_msg("%zu bytes: %s, not %s", len, text, hex);
+}
+
+static void check(const void *data, size_t len, const char *hex)
+{
+    unsigned char got[SHA256_SIZE];
+    sha256(data, len, got);
+    compare(got, len, hex);
 }
 
 static void test_standard(void **state)
@@ -90,12 +96,58 @@ static void test_lengths(void **state)
     }
 }
 
+static void check_hmac(const void *key, size_t key_len, const void *data, size_t len, const char *hex)
+{
+    unsigned char got[SHA256_SIZE];
+    hmac_sha256(key, key_len, data, len, got);
+    compare(got, len, hex);
+}
+
+static void test_hmac_standard(void **state)
+{
+    (void)state;
+    char key[131];
+    memset(key, 0x0b, sizeof key);
+    check_hmac(key, 20, "Hi There", 8, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    check_hmac("Jefe", 4, "what do ya want for nothing?", 28,
+               "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    memset(key, 0xaa, sizeof key);
+    static const char larger[] = "Test Using Larger Than Block-Size Key - Hash Key First";
+    check_hmac(key, sizeof key, larger, sizeof larger - 1,
+               "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
+static void test_hmac_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t key_len, len;
+        const char *hex;
+    } vectors[] = {
+        { 0, 0, "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad" },
+        { 1, 55, "98e0c82c4231c46f5e274a851b6d4eb753ddc8a325506388c04db8db467bd477" },
+        { 48, 56, "552daf90f5a6d6d62c795e9ba59fa56292edb94b38a7e6895b80c53014871087" },
+        { 63, 64, "8fa73fd964fa5fa135afa8a270e5a228291ccd1db00ef04c78ee29fa192d68b5" },
+        { 64, 63, "7d8078ed09214e97a8f65dd65e40e7568c2f5e54be2f12ce1b911ebcc95dc64e" },
+        { 65, 100, "5bb548366eee480dfe2263e2d31bb51e29f4fc7f430aa0f024b4e5a72436e9f3" },
+        { 131, 1, "73e943ad681207914886053eddd6d3c4190476b20942828593e512a7de76d0f8" },
+        { 255, 128, "0f2d9185ad2193bb0d155c3b323e73753284c2a9273ad903d060b007c73deeae" },
+    };
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
+        unsigned char key[256], data[128];
+        for (size_t j = 0; j < vectors[i].key_len; j++)
+            key[j] = (unsigned char)(7 * j + 3);
+        for (size_t j = 0; j < vectors[i].len; j++)
+            data[j] = (unsigned char)j;
+        check_hmac(key, vectors[i].key_len, data, vectors[i].len, vectors[i].hex);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_standard),
-        cmocka_unit_test(test_million),
-        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_standard),      cmocka_unit_test(test_million),      cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_hmac_standard), cmocka_unit_test(test_hmac_lengths),
     };
     return cmocka_run_group_tests_name("sha256", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Lines of a file, plain and compressed, and numbered strings. */
+/* Lines of a file, plain and compressed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,6 @@
 #include <cmocka.h>
 
 #include "cli/input.h"
-#include "cli/intern.h"
 
 static char path[] = "/tmp/weir-input-XXXXXX";
 
@@ -127,30 +126,13 @@ static void test_empty(void **state)
     input_close(&input);
 }
 
-static void test_numbered_strings(void **state)
-{
-    (void)state;
-    struct intern intern;
-    char text[32];
-    intern_init(&intern, 5000);
-    assert_int_equal(intern_find(&intern, SV("0")), INTERN_NONE);
-    for (int round = 0; round < 2; round++)
-        for (uint32_t i = 0; i < 5000; i++) {
-            int len = snprintf(text, sizeof text, "%u", i);
-            assert_int_equal(intern_add(&intern, sv_of(text, (size_t)len)), i);
-        }
-    assert_int_equal(intern_add(&intern, SV("x")), INTERN_NONE);
-    assert_int_equal(intern_find(&intern, SV("4999")), 4999);
-    assert_true(sv_eq(intern_text(&intern, 77), SV("77")));
-    intern_done(&intern);
-    intern_done(NULL);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines), cmocka_unit_test(test_long_lines),       cmocka_unit_test(test_trouble),
-        cmocka_unit_test(test_empty), cmocka_unit_test(test_numbered_strings),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_long_lines),
+        cmocka_unit_test(test_trouble),
+        cmocka_unit_test(test_empty),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

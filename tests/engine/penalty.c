@@ -3,6 +3,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "engine/handle.h"
+#include "engine/named.h"
+#include "engine/penalty.h"
 #include "helpers.h"
 
 #define MINUTE (60 * S)
@@ -468,6 +471,91 @@ static void a_flood_lifts_no_penalty(void **state)
     weir_close(weir);
 }
 
+/* ---- by hand ---- */
+
+static const struct weir_str somebody = WEIR_STR("k");
+
+static void penalise(struct weir *weir, int64_t length_us, int64_t now_us)
+{
+    struct penalised_entry entry;
+    struct weir_error error;
+    assert_int_equal(weir_penalise(weir, &(struct subject_name){ "r", &somebody, 1 }, length_us, now_us, &entry, &error),
+                     0);
+    assert_int_equal(entry.ends_us, now_us + length_us);
+}
+
+/* Shorter and longer than the rule's own, which are 10 to 60 minutes. */
+static void a_person_sets_its_length(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = { S, MINUTE, 10 * MINUTE, 2 * HOUR, 31 * DAY };
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        struct weir *weir = open_rules(RULES(PENALTY));
+        int64_t length = lengths[i];
+        penalise(weir, length, NOW);
+        assert_penalty(ask(weir, NOW), length);
+        assert_penalty(ask(weir, NOW + length - 1), 1);
+        assert_true(ask(weir, NOW + length).allowed);
+        weir_close(weir);
+    }
+}
+
+/* It is one more in a row; the rule's next one is of its second length. One that runs is replaced. */
+static void a_person_begins_one_like_the_rule(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULES(PENALTY));
+    penalise(weir, 5 * MINUTE, NOW);
+    penalise(weir, 20 * MINUTE, NOW);
+    penalise(weir, 20 * MINUTE, NOW + MINUTE);
+    assert_penalty(ask(weir, NOW + MINUTE), 20 * MINUTE);
+    provoke(weir, NOW + 21 * MINUTE, 30 * MINUTE);
+    penalise(weir, MINUTE, NOW + 22 * MINUTE); /* in place of the rule's */
+    assert_penalty(ask(weir, NOW + 22 * MINUTE), MINUTE);
+    provoke(weir, NOW + 23 * MINUTE, HOUR);
+    struct weir_error error;
+    assert_int_equal(weir_reset(weir, "r", &somebody, 1, &error), 0);
+    assert_true(ask(weir, NOW + 23 * MINUTE).allowed);
+    weir_close(weir);
+}
+
+static void a_clock_that_steps_back_keeps_a_persons_length(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULES(PENALTY));
+    penalise(weir, 3 * HOUR, NOW);
+    struct weir_verdict v = ask(weir, NOW - 5 * DAY);
+    assert_true(v.penalty);
+    assert_true(v.retry_after_ms >= 3 * HOUR / MS && v.retry_after_ms <= 3 * HOUR / MS + 2);
+    assert_true(ask(weir, NOW - 5 * DAY + 3 * HOUR + 2 * MS).allowed);
+    weir_close(weir);
+}
+
+static void it_refuses_to_penalise(struct weir *weir, const char *rule, sv key, int wanted)
+{
+    struct penalised_entry entry;
+    struct weir_error error = { 0 };
+    assert_int_equal(weir_penalise(weir, &(struct subject_name){ rule, &key, 1 }, MINUTE, NOW, &entry, &error), wanted);
+    assert_true(error.text[0]);
+}
+
+static void only_rules_that_penalise(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules:\n"
+                   "  - { id: plain, match: { event: e }, by: [key], limits: 1 per 2m }\n"
+                   "  - { id: shadow, match: { event: e }, by: [key], mode: shadow, limits: 1 per 2m" PENALTY " }\n"
+                   "  - { id: r, match: { event: e }, by: [key], limits: 1 per 2m" PENALTY " }\n"
+                   "overrides: [ { rule: r, by: { key: free }, unlimited: true } ]\n");
+    it_refuses_to_penalise(weir, "plain", SV("k"), WEIR_CANNOT_PENALISE);
+    it_refuses_to_penalise(weir, "shadow", SV("k"), WEIR_CANNOT_PENALISE);
+    it_refuses_to_penalise(weir, "r", SV("free"), WEIR_CANNOT_PENALISE);
+    it_refuses_to_penalise(weir, "none", SV("k"), WEIR_E_UNKNOWN_RULE);
+    it_refuses_to_penalise(weir, "r", SV(""), WEIR_E_INVALID);
+    weir_close(weir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -495,6 +583,10 @@ int main(void)
         cmocka_unit_test(a_penalty_begins_once),
         cmocka_unit_test(it_outlives_the_process),
         cmocka_unit_test(a_flood_lifts_no_penalty),
+        cmocka_unit_test(a_person_sets_its_length),
+        cmocka_unit_test(a_person_begins_one_like_the_rule),
+        cmocka_unit_test(a_clock_that_steps_back_keeps_a_persons_length),
+        cmocka_unit_test(only_rules_that_penalise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

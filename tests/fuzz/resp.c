@@ -75,7 +75,7 @@ static void make_loop(void)
     if (weir_open(&server.weir, &options, &error) < 0 || stats_new(&loop.stats) < 0)
         abort();
     commands_init(&commands, &loop, NULL);
-    strcpy(loop.tokens.admin, "admin");
+    strcpy(loop.tokens.roles[ROLE_ADMIN], "admin");
     strcpy(server.where[FRONT_RESP], "off");
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "cli/convert.h"
-#include "cli/traffic.h"
+#include "replay/traffic.h"
 #include "rules/rules.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -133,7 +133,7 @@ static void the_whole_as_json(void **state)
     struct weir_request request = one("e", "k");
     struct buf out;
     buf_init(&out, 100000);
-    assert_int_equal(explain_json(weir, &request, NOW, &out), 0);
+    assert_int_equal(explain_json(weir, &request, EXPLAIN_ALL, NOW, &out), 0);
     static const char *const parts[] = {
         "{\"request\":{\"time\":\"2023-11-14T22:13:20Z\",\"method\":null,",
         "{\"id\":\"s\",\"mode\":\"shadow\",\"counters\":\"local\",\"applies\":true,\"reason\":\"applies\",",
@@ -146,7 +146,13 @@ static void the_whole_as_json(void **state)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strstr(out.ptr, parts[i]))
             fail_msg("%s\nis not in\n%s", parts[i], out.ptr);
-    assert_int_equal(explain_json(weir, &request, -1, &out), WEIR_E_INVALID);
+    assert_null(strstr(out.ptr, "not_applied"));
+    buf_clear(&out);
+    assert_int_equal(explain_json(weir, &request, EXPLAIN_APPLYING, NOW, &out), 0);
+    assert_non_null(strstr(out.ptr, "\"rules\":[\n{\"id\":\"s\","));
+    assert_null(strstr(out.ptr, "{\"id\":\"off\""));
+    assert_non_null(strstr(out.ptr, "}],\n\"not_applied\":1,\n\"verdict\":{"));
+    assert_int_equal(explain_json(weir, &request, EXPLAIN_ALL, -1, &out), WEIR_E_INVALID);
     buf_done(&out);
     weir_close(weir);
 }
@@ -161,13 +167,13 @@ static void units_of_all_readings_are_counted(void **state)
     struct weir_request request = { .path = weir_str("/x%2Fb"), .cost = 1, .costs = costs, .cost_count = 2 };
     struct buf out;
     buf_init(&out, 100000);
-    assert_int_equal(explain_json(weir, &request, NOW, &out), 0);
+    assert_int_equal(explain_json(weir, &request, EXPLAIN_ALL, NOW, &out), 0);
     assert_non_null(strstr(out.ptr, "\"text\":\"0 per 1h\""));
     assert_null(strstr(out.ptr, "9 bytes per 1h"));
     assert_non_null(strstr(out.ptr, "],\n\"uncounted\":[\"byte\"],\n\"verdict\":{"));
     request.path = weir_str("/y");
     buf_clear(&out);
-    assert_int_equal(explain_json(weir, &request, NOW, &out), 0);
+    assert_int_equal(explain_json(weir, &request, EXPLAIN_ALL, NOW, &out), 0);
     assert_non_null(strstr(out.ptr, "\"uncounted\":[\"byte\",\"bytes\"]"));
     buf_done(&out);
     weir_close(weir);

@@ -68,6 +68,68 @@ static void origins(void **state)
     assert_false(admin_origin_is_ours(SV("localhost"), SV("192.0.2.7"), ""));
 }
 
+/* The host and port of the page must be those of the request, or exactly a name of the option. */
+static void same_origins(void **state)
+{
+    static const char names[] = "weir.example, other.example:8443,[2001:db8::1]:9";
+    static const struct {
+        const char *origin, *host;
+        bool same;
+    } cases[] = {
+        { "http://localhost:8081", "localhost:8081", true },
+        { "http://LOCALHOST:8081", "localhost:8081", true },
+        { "http://localhost:8081", "LocalHost:8081", true },
+        { "http://127.0.0.1", "127.0.0.1", true },
+        { "http://127.0.0.1:80", "127.0.0.1", true },
+        { "http://127.0.0.1", "127.0.0.1:80", true },
+        { "https://127.0.0.1", "127.0.0.1:443", true },
+        { "https://127.0.0.1", "127.0.0.1", true },
+        { "http://[::1]:8081", "[::1]:8081", true },
+        { "http://[::1]", "[::1]:80", true },
+        { "https://weir.example", "127.0.0.1:8081", true },
+        { "https://weir.example:443", "127.0.0.1:8081", true },
+        { "http://weir.example", "127.0.0.1:8081", true },
+        { "https://OTHER.example:8443", "127.0.0.1:8081", true },
+        { "http://[2001:db8::1]:9", "x", true },
+        { "http://localhost:3000", "localhost:8081", false },
+        { "http://localhost", "localhost:8081", false },
+        { "http://localhost:8081", "localhost", false },
+        { "http://127.0.0.1:8081", "localhost:8081", false },
+        { "https://127.0.0.1", "127.0.0.1:80", false },
+        { "http://127.0.0.1", "127.0.0.1:443", false },
+        { "http://localhost.:8081", "localhost:8081", false },
+        { "http://localhost:08081x", "localhost:8081", false },
+        { "http://localhost:80810", "localhost:8081", false },
+        { "http://localhost:8081/", "localhost:8081", false },
+        { "http://localhost:8081@evil.example", "localhost:8081", false },
+        { "http://user@localhost:8081", "localhost:8081", false },
+        { "http://[::1]:8081", "[::2]:8081", false },
+        { "http://[::1]:3000", "[::1]:8081", false },
+        { "http://::1:8081", "[::1]:8081", false },
+        { "http://[::1:8081", "[::1]:8081", false },
+        { "https://weir.example:3000", "127.0.0.1:8081", false },
+        { "http://other.example:8443.evil.example", "x", false },
+        { "https://other.example", "127.0.0.1:8081", false },
+        { "https://sub.weir.example", "127.0.0.1:8081", false },
+        { "https://weir.example.", "127.0.0.1:8081", false },
+        { "null", "localhost:8081", false },
+        { "", "localhost:8081", false },
+        { "", "", false },
+        { "http://", "", false },
+        { "http://:80", "", false },
+        { "http://:8081", ":8081", false },
+        { "file://localhost:8081", "localhost:8081", false },
+        { "HTTP://localhost:8081", "localhost:8081", false }, /* browsers write it in lower case */
+        { "localhost:8081", "localhost:8081", false },
+        { "http://localhost:8081 http://evil.example", "localhost:8081", false },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (admin_origin_is_same(weir_str(cases[i].origin), weir_str(cases[i].host), names) != cases[i].same)
+            fail_msg("`%s` is %sthe page of `%s`", cases[i].origin, cases[i].same ? "" : "not ", cases[i].host);
+    assert_false(admin_origin_is_same(SV("http://evil.example"), (sv){ 0 }, ""));
+}
+
 static void tags(void **state)
 {
     (void)state;
@@ -135,6 +197,12 @@ static void every_route_is_documented(void **state)
             fail_msg("%s %s is not in openapi.json", admin_routes[i].method, admin_routes[i].path);
         /* An empty list of ways to be let in: none is needed. */
         assert_int_equal(json_object_get(operation, "security") != NULL, admin_routes[i].open);
+        /* Each route says its role, and the document says the same. */
+        const char *role = json_string_value(json_object_get(operation, "x-weir-role"));
+        if (strcmp(role ? role : "none", role_names[admin_routes[i].role]) != 0)
+            fail_msg("%s %s: x-weir-role in openapi.json is %s, and the role of the route %s", admin_routes[i].method,
+                     admin_routes[i].path, role, role_names[admin_routes[i].role]);
+        assert_int_equal(admin_routes[i].role == ROLE_NONE, admin_routes[i].open);
     }
     for (size_t i = 0; i < sizeof posted / sizeof *posted; i++)
         assert_non_null(json_object_get(json_object_get(paths, posted[i]), "post"));
@@ -163,6 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts),
         cmocka_unit_test(origins),
+        cmocka_unit_test(same_origins),
         cmocka_unit_test(tags),
         cmocka_unit_test(every_route_is_documented),
         cmocka_unit_test(whatever_is_documented_is_a_route),

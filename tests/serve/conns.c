@@ -201,6 +201,37 @@ static void deadlines(void **state)
 }
 
 /* Each connection gets one turn, however often the loop is late, and another one for what it does next. */
+/* The time of a stream begins anew with each call, and is 5 s at least; it gives way to nobody. */
+static void streams(void **state)
+{
+    (void)state;
+    struct conns conns;
+    begin(&conns, 2, 2);
+    assert_true(enter(&conns, 0, "192.0.2.1", 0));
+    assert_true(enter(&conns, 1, "192.0.2.2", 0));
+    for (int i = 0; i < 2; i++) {
+        conn_busy(&testers[i].conn, 0);
+        conn_complete(&testers[i].conn);
+        conn_stream(&testers[i].conn, 50);
+    }
+    assert_false(enter(&conns, 2, "192.0.2.3", 60));
+    conn_stream(&testers[0].conn, 120);
+    conns_sweep(&conns, 5049, false);
+    assert_false(testers[1].shut);
+    conns_sweep(&conns, 5050, false);
+    assert_true(testers[1].shut);
+    assert_false(testers[0].shut);
+    assert_true(enter(&conns, 2, "192.0.2.3", 5060));
+    conn_idle(&testers[0].conn, 5070); /* it is over */
+    conns_shut_streams(&conns);
+    assert_false(testers[0].shut);
+    conn_stream(&testers[0].conn, 5080);
+    conns_shut_streams(&conns);
+    assert_true(testers[0].shut);
+    assert_false(testers[2].shut);
+    end(&conns);
+}
+
 static void late_sweeps(void **state)
 {
     (void)state;
@@ -291,6 +322,7 @@ int main(void)
         cmocka_unit_test(ipv6_is_counted_by_its_network),
         cmocka_unit_test(local_ones),
         cmocka_unit_test(deadlines),
+        cmocka_unit_test(streams),
         cmocka_unit_test(late_sweeps),
         cmocka_unit_test(shorter_limits),
         cmocka_unit_test(against_a_model),

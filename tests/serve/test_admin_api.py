@@ -81,7 +81,7 @@ def test_a_unix_socket_takes_any_host():
 
 def test_paths_and_methods():
     with Checked(rules=None) as s:
-        for path in ("/", "/v1", "/v1/rules/", "/v1/rules/ocr/", "/v1/rules/ocr/x", "/v1/rule", "/v1/rules/ocr/history/x"):
+        for path in ("/v1", "/v1/rules/", "/v1/rules/ocr/", "/v1/rules/ocr/x", "/v1/rule", "/v1/rules/ocr/history/x"):
             refused(s.steer("GET", path), 404, "nothing at", "/v1/openapi.json")
         for method, path, allow in (("POST", "/v1/rules", "GET, HEAD"), ("POST", "/v1/rules/ocr", "GET, HEAD, PUT, PATCH, DELETE"),
                                     ("GET", "/v1/rules/ocr/undo", "POST"), ("GET", "/v1/rules/ocr/enable", "POST"), ("DELETE", "/v1/settings", "GET, HEAD, PUT")):
@@ -91,7 +91,7 @@ def test_paths_and_methods():
         head = s.steer("HEAD", "/v1/rules/ocr")
         expect((head.status, head.body), (200, b""))
         expect(head.headers["ETag"], s.steer("GET", "/v1/rules/ocr").headers["ETag"])
-        refused(s.steer("GET", "/v1/rules?x=1"), 400, "`x`", "no parameters are allowed")
+        refused(s.steer("GET", "/v1/rules/ocr?x=1"), 400, "`x`", "no parameters are allowed")
         refused(s.steer("GET", "/v1/top?most=0"), 400, "most", "1 to 1000")
 
 
@@ -128,6 +128,87 @@ def test_all_rules_are_listed():
             expect(one.headers["ETag"], tag)
             known = s.steer("GET", f"/v1/rules/{row['id']}", None, {"If-None-Match": tag})
             expect((known.status, known.body, known.headers["ETag"]), (304, b"", tag))
+
+
+def test_browsers_keep_nothing():
+    with Checked(rules=None) as s:
+        for answer in (s.steer("GET", "/v1/rules"), s.ask(s.admin, "GET", "/v1/rules"), s.steer("GET", "/nowhere")):
+            found = {name: answer.headers.get(name) for name in ("Cache-Control", "X-Content-Type-Options", "X-Frame-Options")}
+            expect(found, {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"})
+
+
+def test_rules_are_listed_by_pages():
+    with Checked(rules=None) as s:
+        def ids(query):
+            document = s.steer("GET", f"/v1/rules?{query}").json()
+            return [row["id"] for row in document["rules"]], document["count"]
+
+        expect(ids("most=2"), (["entity-bundle", "login"], 5))
+        expect(ids("most=2&after=login"), (["ocr", "per-address"], 5))
+        expect(ids("most=2&after=upload"), ([], 5))
+        expect(ids("q=LOGIN"), (["login"], 1), "the id")
+        expect(ids("q=Asia/Shang"), (["ocr"], 1), "a limit")
+        expect(ids("q=entity/%23/bundle"), (["entity-bundle"], 1), "the path")
+        expect(ids("state=shadow"), (["login"], 1))
+        expect(ids("state=shadow&q=ocr"), ([], 0))
+        expect(ids("state=enforce&most=1&after=login"), (["ocr"], 4), "a rule that is not selected itself")
+        refused(s.steer("GET", "/v1/rules?after=gone"), 404, "`gone`", "without `after`")
+        refused(s.steer("GET", "/v1/rules?most=0"), 400, "1 to 10000")
+        for state in Checked.document.document["components"]["schemas"]["Row"]["properties"]["state"]["enum"]:
+            expect(s.steer("GET", f"/v1/rules?state={state}").status, 200)
+        refused(s.steer("GET", "/v1/rules?state=nonsense"), 400, "`state`", "enforce, shadow, off, expired, disabled, bad", "`nonsense`")
+
+
+def test_rules_with_plans_and_budgets_are_found():
+    day = {"max": 5, "calendar": "day", "tz": "UTC"}
+    plans = {"plan": "header:x-plan", "plans": {"pro": "5 per 24h"}}
+    rules = {
+        "short": {"limits": ["5 per 1h", "7 per 86399s"]},
+        "hour": {"limits": {**day, "calendar": "hour"}},
+        "slots": {"limits": {"algorithm": "concurrent", "max": 3, "ttl": "24h"}},
+        "each": {"limits": day, "by": ["user"]},
+        "each-plan": {**plans, "by": ["user"]},
+        "day": {"limits": ["5 per 1h", day]},
+        "day-long": {"limits": "5 per 24h", "mode": "shadow"},
+        "month": {"limits": {**day, "calendar": "month"}},
+        "plan": plans,
+    }
+    with Checked(rules=json.dumps({"rules": [{"id": name, **rule} for name, rule in rules.items()]})) as s:
+        def ids(query):
+            return [row["id"] for row in s.steer("GET", f"/v1/rules?{query}").json()["rules"]]
+
+        expect(ids("with=budget"), ["day", "day-long", "month", "plan"])
+        expect(ids("with=budget&state=enforce&most=1&after=day"), ["month"])
+        expect(ids("with=plans"), ["each-plan", "plan"])
+        expect(ids("with=by"), ["each", "each-plan"])
+        expect(ids("with="), list(rules))
+        refused(s.steer("GET", "/v1/rules?with=limits"), 400, "`with`", "by, plans, budget", "`limits`")
+
+
+def test_rules_are_linted():
+    with Checked(rules=None) as s:
+        def lint(text, kind="application/yaml", status=200):
+            answer = s.ask(s.admin, "POST", "/v1/lint", text, {"Authorization": f"Bearer {s.token}", "Content-Type": kind})
+            expect(answer.status, status, answer.body)
+            return answer.json()
+
+        good = lint("match: { event: ocr }\nby: key\nlimits: [10 per 1m]\nid: x\n")
+        expect(good, {"valid": True, "document": {"match": {"event": "ocr"}, "by": "key", "limits": ["10 per 1m"], "id": "x"}, "errors": [], "advice": []})
+        bad = lint("id: x\nlimits:\n  - { max: -1, per: 1h }\nfoo: |\n  a\n  b\n")
+        expect([(one["line"], one["rule"], one["text"].split(":")[0]) for one in bad["errors"]], [(3, "x", "limits[0].max"), (4, "x", 'unknown field "foo"; allowed')])
+        for before in ("\ufeff", "---\n", "# a comment\n\n", "%YAML 1.1\n---\n"):
+            expect(lint(before + "id: x\nlimits: 1 per 1s\n")["errors"], [], before)
+        expect(lint("# a comment\n---\nid: x\nlimits: often\n")["errors"][0]["line"], 4)
+        expect(lint('{"id": "x", "limits": "ten"}', "application/json")["valid"], False)
+        expect(lint("id: [")["document"], None)
+        has(lint("id: [")["errors"][0]["text"], "not YAML or JSON")
+        expect(lint("- { id: a, limits: 1 per 1s }\n- { id: a, limits: 1 per 1s }\n")["errors"][0]["line"], 2, "a list")
+        whole = lint("settings: { ipv6_prefix: 7000 }\nrules: [{ id: a, limits: 1 per 1s }]\n")
+        expect(whole["errors"][0]["line"], 1, "a whole file")
+        for text in ("", "x", "[]", "null", "\0", "\udcff".encode("utf-8", "surrogateescape"), "a: &a [*a]", "[" * 100000):
+            expect(lint(text)["valid"] in (True, False), True)
+        lint("{}", "text/plain", 415)
+        expect(len(s.steer("GET", "/v1/rules").json()["rules"]), 5, "nothing has changed")
 
 
 def test_bad_rules_change_nothing():
@@ -559,6 +640,14 @@ def test_explanations():
         expect((rule["applies"], rule["reading"]), (False, None))
         rule = next(rule for rule in s.steer("GET", where.replace("//x", "/x//..")).json()["rules"] if rule["id"] == "e")
         expect((rule["applies"], rule["reading"]), (True, "/x/7"))
+        for query in (where, where + "&cost=tokens:1", "/v1/explain?event=nobody"):
+            everything, short = (s.steer("GET", f"{query}&applies={applies}").json() for applies in "01")
+            expect("not_applied" in everything, False)
+            applying = [rule["id"] for rule in everything["rules"] if rule["applies"]]
+            expect(([rule["id"] for rule in short["rules"]], short["not_applied"]), (applying, len(everything["rules"]) - len(applying)))
+            expect((short["verdict"]["rule"], short.get("uncounted")), (everything["verdict"]["rule"], everything.get("uncounted")))
+        for wrong in ("2", "", "yes"):
+            refused(s.steer("GET", f"/v1/explain?applies={wrong}"), 400, "`applies`", "0 to 1")
         refused(s.steer("GET", "/v1/explain?methud=GET"), 400, "methud", "method")
         refused(s.steer("GET", "/v1/explain?cost=-1"), 400, "cost")
         for header in ("X-Device", ":y", ""):
@@ -651,10 +740,19 @@ def test_penalties_are_lifted():
         expect(s.steer("DELETE", "/v1/penalties?rule=h&by=swordfish-1").status, 204)
         expect(s.steer("GET", "/v1/penalties").json()["penalties"], [])
         refused(s.steer("DELETE", "/v1/penalties?rule=e&by=a%20b"), 404, "rule e does not penalise this subject")
+        expect(s.steer("PUT", "/v1/penalties?rule=e&by=a%20b", {"for": "1h"}).status, 204)
+        expect(s.steer("GET", "/v1/subjects?rule=e&by=a%20b").json()["penalty"]["penalised"], True)
         refused(s.steer("DELETE", "/v1/penalties?rule=none&by=x"), 404, "none")
         refused(s.steer("DELETE", "/v1/penalties?rule=e"), 400, "rule e counts by key: give 1 value, not 0")
         refused(s.steer("DELETE", "/v1/penalties?by=x"), 400, "which rule")
         refused(s.steer("PUT", "/v1/rules/e", {**limited(1), "penalty": {"after": 2}}), 422, "penalty: needs `within`")
+
+
+def test_simulations():
+    """More of them in test_simulate_api.py."""
+    with Checked("--sample", "10", rules=None) as s:
+        expect(s.steer("GET", "/v1/sample").json()["size"], 10)
+        expect(s.steer("POST", "/v1/simulate", {"rules": [{"id": "e", **limited(1)}]}).json()["input"]["replayed"], 0)
 
 
 def test_the_document_was_kept_to(request):
@@ -664,6 +762,10 @@ def test_the_document_was_kept_to(request):
         pytest.skip("the other cases of this file are missing: script/test unit -k test_admin_api")
     with Checked() as s:
         expect(s.steer("GET", "/v1/openapi.json").json()["openapi"], "3.1.0")
+        for path in ("/", "/ui/main.js", "/ui/style.css", "/ui/icon.svg"):
+            expect(s.ask(s.admin, "GET", path).status, 200, path)
+        expect(s.steer("GET", "/v1/counts").status, 200)
+        expect(s.steer("HEAD", "/v1/live").status, 200)  # its events: test_live.py
         for method in ("GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"):
             about = {"X-Forwarded-Method": "GET", "X-Forwarded-Uri": "/", "X-Forwarded-For": "192.0.2.1"}
             expect(s.ask(s.http, method, "/v1/auth", None, about).status, 200, method)
@@ -678,4 +780,8 @@ def test_the_document_was_kept_to(request):
         held = s.ask(s.http, "POST", "/v1/reserve", json.dumps({"event": "ocr", "key": "h", "ttl_ms": 1000}), JSON).json()["hold"]
         expect(s.ask(s.http, "POST", "/v1/renew", json.dumps({"hold": held, "ttl_ms": 1000}), JSON).status, 200)
         expect(s.ask(s.http, "POST", "/v1/settle", json.dumps({"hold": held, "cost": 1}), JSON).status, 200)
+        expect(s.ask(s.admin, "POST", "/v1/session", json.dumps({"token": s.token}), JSON).status, 200)
+        expect(s.steer("GET", "/v1/session").json(), {"role": "admin", "expires": None})
+        expect(s.steer("DELETE", "/v1/session").status, 204)
+        expect(s.steer("GET", "/v1/refusals").json()["refusals"][0]["rule"], "ocr")
         expect(Checked.document.operations() - Checked.document.seen, set())

@@ -82,7 +82,7 @@ def test_refused_listed_and_lifted(service):
     has(top.stdout.decode(), "penalised: 1\n", "ip=203.0.113.9")
 
     lifted = cli(s, "lift", "login", "203.0.113.9")
-    expect((lifted.returncode, lifted.stdout), (0, b"login: the penalty is lifted\n"), lifted.stderr.decode())
+    expect((lifted.returncode, lifted.stdout), (0, b"login, 203.0.113.9: the penalty is lifted\n"), lifted.stderr.decode())
     expect(listed(s)["penalties"], [])
     expect(login(s, "203.0.113.9").json().get("penalty"), None, "lifted")
     expect(cli(s, "lift", "login", "203.0.113.9").returncode, 1, "there is none any more")

@@ -172,6 +172,25 @@ def test_another_token():
         fails(["not an admin listener"], "--data", s.data, "--admin", where(s.http))
 
 
+def test_read_token_is_enough():
+    """The admin token may be missing in the folder, as in one for monitoring. The read token lists penalties, and lifts none."""
+    with Service(rules=RULES) as s, tempfile.TemporaryDirectory() as folder:
+        there = ["--data", folder, "--admin", where(s.admin)]
+        with open(os.path.join(s.data, "read-token"), encoding="ascii") as token:
+            with open(os.path.join(folder, "read-token"), "w", encoding="ascii") as copy:
+                copy.write(token.read())
+        done = weir("top", "--once", *there)
+        expect((done.returncode, done.stderr), (0, b""))
+        done = weir("rules", "penalties", *there)
+        expect((done.returncode, done.stderr), (1, b"weir: nobody is penalised\n"))
+        done = weir("rules", "lift", "login", "x", *there)
+        expect(done.returncode, 2)
+        has(done.stderr.decode(), "admin-token", "No such file")
+        os.rename(os.path.join(folder, "read-token"), os.path.join(folder, "operate-token"))
+        done = weir("rules", "lift", "login", "x", *there)
+        has(done.stderr.decode(), "answers 403", "needs the role operate", "has the role read")
+
+
 class Stranger(http.server.BaseHTTPRequestHandler):
     """Something else that listens there."""
 

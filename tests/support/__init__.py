@@ -67,7 +67,7 @@ def has(text, *parts):
             raise AssertionError(f"there is no {part!r} in\n{text}")
 
 
-def until(condition, what):
+def until(condition, what, pause=0.01):
     """Waits for something that is to come."""
     __tracebackhide__ = True
     end = time.monotonic() + DEADLINE_S
@@ -77,7 +77,7 @@ def until(condition, what):
             return result
         if time.monotonic() > end:
             raise AssertionError(f"{what}: not within {DEADLINE_S} s")
-        time.sleep(0.01)
+        time.sleep(pause)
 
 
 def at_once(calls):

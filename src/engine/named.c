@@ -1,0 +1,45 @@
+#include "engine/named.h"
+
+#include "base/err.h"
+
+static int wrong_count(const struct rule *rule, size_t given, struct weir_error *error)
+{
+    struct buf names;
+    buf_init(&names, 2000);
+    for (size_t i = 0; i < rule->by_count; i++) {
+        buf_add(&names, i ? SV(", ") : SV(""));
+        rule_by_text(&rule->by[i], &names);
+    }
+    int r = err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %zu %s%s, not %zu", SV_FMT(rule->id),
+                    names.len ? names.ptr : "nothing, for all together", rule->by_count,
+                    rule->by_count == 1 ? "value" : "values", rule->by_count > 1 ? " in this order" : "", given);
+    buf_done(&names);
+    return r;
+}
+
+int named_find(const struct bound *bound, const struct subject_name *name, struct arena *arena, struct named *ret,
+               struct weir_error *error)
+{
+    const struct bound_rule *found = bound_find(bound, weir_str(name->rule));
+    if (!found)
+        return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%s`", name->rule);
+    const struct rule *rule = found->rule;
+    if (name->by_count != rule->by_count)
+        return wrong_count(rule, name->by_count, error);
+    struct hash subject;
+    hash_init(&subject, cells_hash_key(bound->cells));
+    for (size_t i = 0; i < rule->by_count; i++) {
+        struct facts facts;
+        sv value = counted_value(&facts, bound->ruleset, &rule->by[i], name->by[i]);
+        if (value.len == 0)
+            return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is not a valid value",
+                           SV_FMT(rule->id), attribute_table[rule->by[i].attribute].name.ptr, SV_FMT(name->by[i]));
+        subject_add(&subject, value);
+        ret->values[i] = arena_copy(arena, value);
+        if (!ret->values[i].ptr)
+            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    }
+    ret->rule = found;
+    ret->hash = hash_final(&subject);
+    return 0;
+}

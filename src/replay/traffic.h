@@ -1,0 +1,24 @@
+/* One line of recorded traffic, from JSON Lines or from an access log: when, and what was asked. */
+#ifndef REPLAY_TRAFFIC_H
+#define REPLAY_TRAFFIC_H
+
+#include "base/sv.h"
+
+enum { TRAFFIC_HEADERS_MAX = 256, TRAFFIC_WHY_MAX = 400 };
+
+struct traffic {
+    int64_t now_us;
+    struct weir_request request; /* its strings lie in the line or in `json`, its headers in `headers` */
+    char *set_rules;             /* instead of a request: new rules, as a JSON list or document; owned */
+    void *json;                  /* owned */
+    struct weir_header headers[TRAFFIC_HEADERS_MAX];
+    struct weir_cost costs[WEIR_COSTS_MAX];
+};
+
+/* Each returns false with a sentence in `why` (TRAFFIC_WHY_MAX bytes) if the line has another form. `line` may be changed:
+ * escapes are undone in place. Call traffic_done after success. */
+bool traffic_from_json(char *line, size_t len, struct traffic *ret, char *why);
+bool traffic_from_log(char *line, size_t len, struct traffic *ret, char *why);
+void traffic_done(struct traffic *traffic);
+
+#endif

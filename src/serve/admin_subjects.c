@@ -1,0 +1,179 @@
+/* Subjects: what one of them has used, resetting it, and its penalty. All of this asks only the engine. */
+#include "base/amount.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "engine/handle.h"
+#include "engine/penalty.h"
+#include "present/present.h"
+#include "serve/admin.h"
+#include "serve/log.h"
+#include "serve/stats.h"
+#include <jansson.h>
+
+/* ---- which subject ---- */
+
+struct asked_subject {
+    char rule[WEIR_ID_MAX + 1];
+    struct weir_str by[RULE_BY_MAX];
+    struct subject_name name;
+};
+
+/* Logs and screens could not show it. Keys of RESP clients may be any other bytes. */
+static bool has_nul(sv text)
+{
+    return text.len > 0 && memchr(text.ptr, 0, text.len);
+}
+
+/* From the parameters `rule` and `by`. False: the call has been answered. */
+static bool read_subject(struct http_call *call, const char *const *names, const char *hint, struct asked_subject *ret)
+{
+    if (!admin_check_parameters(call, names))
+        return false;
+    sv rule = http_parameter(call, "rule", 0), value;
+    size_t count = 0;
+    bool bad = rule.len == 0 || rule.len > WEIR_ID_MAX || has_nul(rule);
+    while ((value = http_parameter(call, "by", (unsigned)count)).ptr && count < RULE_BY_MAX) {
+        bad = bad || has_nul(value);
+        ret->by[count++] = value;
+    }
+    if (bad || value.ptr) {
+        http_error(call, 400, hint,
+                   "which rule and subject? `by` has each value that the rule counts by, in its order, without NUL");
+        return false;
+    }
+    memcpy(ret->rule, rule.ptr, rule.len);
+    ret->rule[rule.len] = '\0';
+    ret->name = (struct subject_name){ ret->rule, ret->by, count };
+    return true;
+}
+
+/* A negative code of the engine. */
+static void fail(struct http_call *call, int r, const struct weir_error *error)
+{
+    http_error(call, r == WEIR_E_UNKNOWN_RULE ? 404 : r == WEIR_E_INVALID ? 400 : 503, NULL, "%s", error->text);
+}
+
+/* ---- looking ---- */
+
+void admin_get_subject(struct http_call *call, struct server *server)
+{
+    static const char *const names[] = { "rule", "by", "plan", NULL };
+    struct asked_subject asked;
+    struct weir_error error;
+    CLEANUP(buf_done) struct buf out;
+    buf_init(&out, ADMIN_BODY_MAX);
+    if (!read_subject(call, names, "GET /v1/subjects?rule=ID&by=VALUE&by=VALUE", &asked))
+        return;
+    struct subject_question question = { asked.name, http_parameter(call, "plan", 0) };
+    int r = subject_json(server->weir, &question, loop_now_us(call->loop), &out, &error);
+    if (r < 0)
+        fail(call, r, &error);
+    else
+        admin_answer(call, SV(""), &out);
+}
+
+/* ---- changing ---- */
+
+int subject_reset(struct server *server, const struct subject_reset *whom, int64_t now_us, struct weir_error *error)
+{
+    struct weir_forgotten forgotten;
+    int r = weir_forget(server->weir, whom->rule, whom->values, whom->count, now_us, &forgotten, error);
+    if (r < 0)
+        return r;
+    if (!forgotten.counted) {
+        err_set(error, WEIR_E_INVALID, "rule %s has no count for this subject", whom->rule);
+        return 1;
+    }
+    log_freed(&forgotten.subject, whom->author, whom->from);
+    return 0;
+}
+
+/* The same for its penalty. */
+static int subject_lift(struct server *server, const struct subject_reset *whom, int64_t now_us, struct weir_error *error)
+{
+    struct weir_forgotten lifted;
+    int r = weir_lift(server->weir, whom->rule, whom->values, whom->count, now_us, &lifted, error);
+    if (r < 0)
+        return r;
+    if (!lifted.counted) {
+        err_set(error, WEIR_E_INVALID, "rule %s does not penalise this subject", whom->rule);
+        return 1;
+    }
+    log_lifted(&lifted.subject, whom->author, whom->from);
+    return 0;
+}
+
+typedef int subject_change(struct server *server, const struct subject_reset *whom, int64_t now_us,
+                           struct weir_error *error);
+
+static void change_subject(struct http_call *call, struct server *server, subject_change *change, const char *hint)
+{
+    static const char *const names[] = { "rule", "by", NULL };
+    struct asked_subject asked;
+    struct weir_error error;
+    if (!read_subject(call, names, hint, &asked))
+        return;
+    struct subject_reset whom = { asked.rule, asked.by, asked.name.by_count, admin_author(call), conn_from(call->conn) };
+    int r = change(server, &whom, loop_now_us(call->loop), &error);
+    if (r == 0)
+        http_answer(call, &(struct http_answer){ .status = 204 });
+    else if (r == 1)
+        http_error(call, 404, NULL, "%s", error.text);
+    else
+        fail(call, r, &error);
+}
+
+void admin_reset(struct http_call *call, struct server *server)
+{
+    change_subject(call, server, subject_reset, "DELETE /v1/subjects?rule=ID&by=VALUE&by=VALUE");
+}
+
+void admin_lift(struct http_call *call, struct server *server)
+{
+    change_subject(call, server, subject_lift, "DELETE /v1/penalties?rule=ID&by=VALUE&by=VALUE");
+}
+
+/* ---- penalising ---- */
+
+/* {"for": "15m"}. False: the call has been answered. */
+static bool read_length(struct http_call *call, int64_t *ret_us)
+{
+    static const struct amount_range range = { .kind = AMOUNT_TIME,
+                                               .min = US_PER_S / US_PER_MS,
+                                               .max = PENALTY_BY_HAND_MAX_US / US_PER_MS };
+    uint64_t ms = 0;
+    if (!http_is_json(call))
+        return false;
+    json_auto_t *body = json_loadb(call->body.ptr, call->body.len, JSON_REJECT_DUPLICATES, NULL);
+    json_t *text = json_object_get(body, "for");
+    bool good = json_object_size(body) == 1 && json_is_string(text) &&
+                amount_read(sv_trim(weir_str(json_string_value(text))), &range, &ms) == AMOUNT_GOOD;
+    *ret_us = (int64_t)ms * US_PER_MS;
+    if (!good)
+        http_error(call, 400, "such as {\"for\": \"15m\"}",
+                   "the body must be an object with `for`, how long the penalty lasts: 1s to 31d");
+    return good;
+}
+
+void admin_penalise(struct http_call *call, struct server *server)
+{
+    static const char *const names[] = { "rule", "by", NULL };
+    static const char hint[] = "an override with `deny` and `expires` refuses a subject of any rule until then: PUT "
+                               "/v1/rules/{id}/overrides/{subject}";
+    struct asked_subject asked;
+    struct penalised_entry entry;
+    struct weir_error error;
+    int64_t length_us, now_us = loop_now_us(call->loop);
+    if (!read_subject(call, names, "PUT /v1/penalties?rule=ID&by=VALUE&by=VALUE", &asked) || !read_length(call, &length_us))
+        return;
+    int r = weir_penalise(server->weir, &asked.name, length_us, now_us, &entry, &error);
+    if (r < 0) {
+        fail(call, r, &error);
+    } else if (r == WEIR_CANNOT_PENALISE) {
+        http_error(call, 409, hint, "%s", error.text);
+    } else {
+        stats_add_penalised(call->loop->stats, &entry, now_us);
+        log_penalised(&entry.subject, length_us, admin_author(call), conn_from(call->conn));
+        http_answer(call, &(struct http_answer){ .status = 204 });
+    }
+}

@@ -1,0 +1,545 @@
+"""The page, in a real browser against a real service: what people do there, end to end."""
+
+import json
+import os
+import time
+
+import pytest
+
+import support
+from support import BUILD, expect, has, until
+from support.browser import Browser, By
+from support.service import Service
+
+SHOTS = os.path.join(BUILD, "page")
+RULES = {
+    "ocr": {"match": {"event": "ocr"}, "by": ["key"], "limits": [{"name": "hour", "algorithm": "fixed_window", "max": 3, "per": "1h"},
+                                                                {"name": "day", "max": 100, "per": "day", "tz": "Asia/Shanghai"}]},
+    "login": {"match": {"method": "POST", "path": "/login"}, "by": ["ip"], "limits": ["2 per 1h"], "penalty": {"after": 3, "within": "1m", "for": "5m"}},
+    "careful": {"match": {"event": "ocr"}, "by": ["key"], "limits": ["1 per 1h"], "mode": "shadow"},
+    "plans": {"match": {"event": "chat"}, "by": ["user"], "plan": "header:X-Plan", "plans": {"free": "10 per day", "pro": "1000 per day"}, "limits": "5 per day"},
+    "budget": {"match": {"event": "ocr"}, "limits": [{"name": "month", "max": 5000, "per": "month", "tz": "Asia/Shanghai"}]},
+}
+HOSTILE = '<img src=x onerror="document.title=\'run\'">'
+
+
+@pytest.fixture(scope="module")
+def served():
+    """One service for the cases of this file; each has rules and subjects of its own."""
+    with Service("--sample", "10000", "--sample-values", "plain", rules=None) as s:
+        for name in ("entity-bundle", "per-address", "upload"):
+            s.steer("DELETE", f"/v1/rules/{name}")
+        for name, rule in RULES.items():
+            answer = s.steer("PUT", f"/v1/rules/{name}", rule)
+            expect(answer.status in (200, 201), True, answer.body)
+        for i in range(40):
+            s.check(event="ocr", key=f"u{i % 5}")
+        yield s
+
+
+@pytest.fixture(scope="module")
+def window():
+    with Browser() as b:
+        yield b
+
+
+@pytest.fixture
+def page(served, window):
+    """Signed in as an administrator; nothing is left on the console at the end."""
+    window.driver.delete_all_cookies()
+    window.errors()
+    window.sign_in(served)
+    yield window
+    expect([one for one in window.errors() if "status of 4" not in one], [], "the console")
+
+
+def token(s, role):
+    with open(os.path.join(s.data, f"{role}-token"), encoding="ascii") as file:
+        return file.read().strip()
+
+
+def shot(page, name):
+    os.makedirs(SHOTS, exist_ok=True)
+    page.screenshot(os.path.join(SHOTS, f"{name}.png"))
+
+
+def view(page, hash_part, *texts):
+    page.go(hash_part)
+    page.see(*texts)
+
+
+# ---- signing in ----
+
+
+def test_signing_in_and_out(served, window):
+    window.driver.delete_all_cookies()
+    window.open(served)
+    window.fill("Token", "wrong-token-wrong-token")
+    window.click("Sign in")
+    window.see("This token is not valid.")
+    window.fill("Token", served.token)
+    window.fill("Your name", "Zoë")
+    window.click("Sign in")
+    window.see("Busiest rules", "Zoë (admin)")
+    cookie = window.driver.get_cookies()[0]
+    expect((cookie["httpOnly"], cookie["sameSite"]), (True, "Strict"))
+    expect(served.token in cookie["value"], False, "the cookie is not the token")
+    expect(window.driver.execute_script("return document.cookie"), "")
+    window.driver.refresh()
+    window.see("Busiest rules")
+    window.click("Sign out")
+    window.see("You are signed out.")
+    window.driver.add_cookie({"name": cookie["name"], "value": cookie["value"]})
+    window.driver.refresh()
+    window.see("Sign in to weir")
+
+
+def test_headers_of_the_page(served):
+    for path, kind in (("/", "text/html"), ("/ui/main.js", "text/javascript"), ("/ui/style.css", "text/css")):
+        answer = served.ask(served.admin, "GET", path)
+        expect(answer.status, 200)
+        has(answer.headers["Content-Type"], kind)
+        has(answer.headers["Content-Security-Policy"], "default-src 'none'", "script-src 'self'", "frame-ancestors 'none'")
+        expect("unsafe" in answer.headers["Content-Security-Policy"], False)
+        expect(answer.headers["X-Frame-Options"], "DENY")
+        again = served.ask(served.admin, "GET", path, None, {"If-None-Match": answer.headers["ETag"]})
+        expect((again.status, again.body), (304, b""))
+    expect(served.ask(served.admin, "GET", "/ui/none.js").status, 404)
+    expect(served.ask(served.admin, "GET", "/ui/..%2fmain.js").status, 404)
+    expect(served.steer("POST", "/ui/main.js").status, 405)
+
+
+# ---- now ----
+
+
+def test_now_is_live(served, page):
+    page.see("Busiest rules", "Passed", "Refused", "Table")
+
+    def passed():
+        return page.find(".tile.passed strong")[0].text
+
+    until(lambda: passed() == "0", "nothing is asked")
+    stop = time.monotonic() + 20
+    while time.monotonic() < stop and passed() in ("0", "–"):
+        for i in range(50):
+            served.check(event="chat", user=f"n{i}")
+        time.sleep(0.1)
+    expect(passed() in ("0", "–"), False, "the tile shows what was asked, without reloading")
+    page.see("plans")
+    shot(page, "now")
+    page.click("Day")
+    page.see("The last day")
+    page.click("Month")
+    page.see("The last month")
+    page.click("Figures")
+    expect(len(page.find(".figures tbody tr")) > 5, True)
+
+
+# ---- who ----
+
+
+def test_who_is_refused_and_what_to_do(served, page):
+    for _ in range(9):
+        served.check(event="ocr", key="greedy")
+    view(page, "#/refused", "key=greedy", "ocr")
+    shot(page, "refused")
+    page.click("Hour")
+    page.see("key=greedy")
+    page.click("key=greedy")
+    page.see("3 of 3 used", "100 per day (Asia/Shanghai)", "Asia/Shanghai)")
+    shot(page, "subject")
+    page.click("Set free")
+    page.click("Set free", within=page.dialog)
+    page.see("set free", "0 of 3 used")
+    expect(served.check(event="ocr", key="greedy").json()["allowed"], True)
+    page.click("Override…")
+    page.fill("Limits", "50 per hour")
+    page.driver.execute_script("arguments[0].value = '2037-01-02T03:04'", page.label("Until"))
+    page.fill("Why", "a good customer")
+    page.click("Save")
+    page.see("Has an override: 50 per hour", "2037-01-02 03:04", "a good customer")
+    row = served.steer("GET", "/v1/rules/ocr/overrides/greedy").json()
+    expect(row["override"]["expires"], "2037-01-02T02:04:00Z", "typed in Berlin")
+    page.click("Change the override…")
+    page.fill("Limits", "60 per hour")
+    page.click("Save")
+    page.see("Has an override: 60 per hour", "2037-01-02 03:04")
+    page.click("Remove the override")
+    page.click("Remove", within=page.dialog)
+    page.gone("Has an override")
+
+
+def test_penalties(served, page):
+    view(page, "#/refused/login/192.0.2.7", "2 per 1h")
+    page.click("Penalise…")
+    page.fill("For", "an hour")
+    page.click("Penalise", within=page.dialog)
+    page.see("Penalised until")
+    expect(served.check(method="POST", path="/login", ip="192.0.2.7").json()["allowed"], False)
+    view(page, "#/refused", "ip=192.0.2.7")
+    page.click("ip=192.0.2.7")
+    page.click("Lift the penalty")
+    page.gone("Penalised until")
+    expect(served.check(method="POST", path="/login", ip="192.0.2.7").json()["allowed"], True)
+
+
+# ---- rules ----
+
+
+def test_a_rule_is_changed_reviewed_and_undone(served, page):
+    view(page, "#/rules", "ocr", "3 per 1h fixed_window", "shadow")
+    shot(page, "rules")
+    page.click("ocr")
+    page.see("What it says", "History")
+    shot(page, "rule")
+    page.click("Edit…")
+    page.see("Which requests")
+    box = page.label("At most")
+    box.clear()
+    box.send_keys("-4")
+    page.see("must be a whole number from 0 to 9007199254740991, not -4")
+    error = page.find(".field.wrong .error")[0]
+    expect(error.find_element(By.XPATH, "..").find_element(By.TAG_NAME, "label").text, "At most", "the error is beside its field")
+    shot(page, "edit")
+    box.clear()
+    box.send_keys("4")
+    until(lambda: not page.find(".field.wrong"), "the error is gone")
+    page.click("Review…")
+    page.see("Why")
+    has(page.find(".diff .added", page.dialog())[0].text, "max: 4")
+    has(page.find(".diff .removed", page.dialog())[0].text, "max: 3")
+    shot(page, "review")
+    expect(served.steer("GET", "/v1/rules/ocr").json()["rule"]["limits"][0]["max"], 3, "a review changes nothing")
+    page.fill("Why", "one more for everybody — “ünïcödé”")
+    page.click("Save")
+    page.see("ocr is in force", "4 per 1h", "one more for everybody — “ünïcödé”")
+    row = served.steer("GET", "/v1/rules/ocr").json()
+    expect((row["rule"]["limits"][0]["max"], row["updated_by"], row["note"]), (4, "Zoë", "one more for everybody — “ünïcödé”"))
+    page.click("Undo", within=lambda: page.find("section.card table")[-1])
+    page.see("3 per 1h fixed_window")
+    expect(served.steer("GET", "/v1/rules/ocr").json()["rule"]["limits"][0]["max"], 3)
+
+
+def test_a_rule_is_written_as_yaml(served, page):
+    view(page, "#/rules", "New rule…")
+    page.click("New rule…")
+    page.fill("Id", "from-yaml")
+    page.click("YAML")
+    text = page.find("textarea.code")[0]
+    text.clear()
+    text.send_keys("id: from-yaml\nmatch: { event: [oops }\n")
+    page.see("not YAML or JSON")
+    text.clear()
+    text.send_keys("id: from-yaml\nmatch: { event: y }\nby: [key]\nlimits:\n- { name: n, max: 7, per: 1m }\n- { concurrent: 3, ttl: 10s }\n")
+    page.gone("not YAML or JSON")
+    page.click("Review…")
+    page.see("by key")
+    page.click("Save")
+    page.see("from-yaml is in force")
+    expect(served.steer("GET", "/v1/rules/from-yaml").json()["rule"]["limits"][1], {"concurrent": 3, "ttl": "10s"})
+
+
+def test_throttle_in_three_clicks(served, page):
+    view(page, "#/rules", "login")
+    row = next(one for one in page.find("tbody tr") if "login" in one.text)
+    page.click("Throttle…", within=row)  # one
+    page.see("Throttle a call")
+    expect(page.label("Which").get_attribute("value"), "POST /login")
+    page.click("Throttle", within=page.dialog)  # two
+    page.see("throttle-post-login-", "is in force")
+    [rule] = [row["rule"] for row in served.steer("GET", "/v1/rules?q=throttle-post-login").json()["rules"]]
+    expect((rule["match"], rule["by"], rule["limits"]), ({"method": "POST", "path": "/login"}, ["ip"], [{"max": 10, "per": "1m"}]))
+
+
+def throttles(s):
+    return {row["id"]: row["rule"] for row in s.steer("GET", "/v1/rules?q=throttle-").json()["rules"]}
+
+
+def test_a_throttle_is_of_its_call_alone(served, page):
+    """What the form cannot show is kept, other calls have other rules, and the same call again is asked about."""
+    narrow = {"match": {"path": "/数据", "host": "a.example", "method": ["GET", "PUT"]}, "by": ["header:X-Tenant"], "limits": "5 per 1h"}
+    served.steer("PUT", "/v1/rules/narrow", narrow)
+    before = throttles(served)
+    view(page, "#/rules?q=narrow", "narrow")
+    page.click("Throttle…")
+    page.see("Requests that match")
+    page.click("Throttle", within=page.dialog)
+    page.see("is in force")
+    [(first, rule)] = [(name, rule) for name, rule in throttles(served).items() if name not in before]
+    expect((rule["match"], rule["by"]), (narrow["match"], narrow["by"]))
+    page.click("Throttle…", within=lambda: next(one for one in page.find("tr") if "narrow" in one.text))
+    page.fill("At most", "3")
+    page.click("Throttle", within=page.dialog)
+    page.see("limits this call already")
+    page.click("Replace")
+    until(lambda: throttles(served)[first]["limits"] == [{"max": 3, "per": "1m"}], "it is replaced")
+    view(page, "#/rules", "Throttle a call…")
+    for call in ("GET /a/b", "GET /a-b", "GET /用户"):
+        page.click("Throttle a call…")
+        page.fill("Which", call)
+        page.click("Throttle", within=page.dialog)
+        page.gone("How long")
+    until(lambda: len(throttles(served)) == len(before) + 4, "each call has a rule of its own")
+
+
+def test_switching_and_removing(served, page):
+    served.steer("PUT", "/v1/rules/brief", {"match": {"event": "b"}, "limits": "1 per 1h"})
+    view(page, "#/rule/brief", "What it does")
+    page.click("Only count (shadow)")
+    page.see("Enforce")
+    expect(served.steer("GET", "/v1/rules/brief").json()["state"], "shadow")
+    page.click("Disable")
+    page.see("Enable")
+    expect(served.steer("GET", "/v1/rules/brief").json()["state"], "disabled")
+    page.click("Remove…")
+    page.click("Remove", within=page.dialog)
+    page.see("brief is removed")
+    expect(served.steer("GET", "/v1/rules/brief").status, 404)
+    view(page, "#/changes", "remove brief")
+    page.click("Undo", within=lambda: page.find("tbody tr")[0])
+    until(lambda: served.steer("GET", "/v1/rules/brief").status == 200, "it is back")
+    shot(page, "changes")
+
+
+def test_two_people_and_one_rule(served, page):
+    served.steer("PUT", "/v1/rules/ours", {"match": {"event": "o"}, "limits": [{"max": 1, "per": "1h"}]})
+    view(page, "#/rule/ours", "What it does")
+    page.click("Edit…")
+    page.fill("At most", "50")
+    with Browser() as other:
+        other.sign_in(served, hash_part="#/rule/ours")
+        other.see("What it does")
+        other.click("Edit…")
+        other.fill("At most", "20")
+        other.click("Review…")
+        other.click("Save")
+        other.see("ours is in force")
+    page.click("Review…")
+    page.see("has changed ours since you opened it. Nothing of yours is lost.")
+    has(page.text(), "max: 50", "max: 20")
+    shot(page, "conflict")
+    expect(served.steer("GET", "/v1/rules/ours").json()["rule"]["limits"][0]["max"], 20)
+    page.click("Save mine over theirs")
+    page.see("ours is in force")
+    expect(served.steer("GET", "/v1/rules/ours").json()["rule"]["limits"][0]["max"], 50)
+    expect(len(served.steer("GET", "/v1/rules/ours/history").json()["events"]), 3, "all of it is in the history")
+
+
+def test_overrides_of_a_rule(served, page):
+    view(page, "#/rule/ocr", "Add an override…")
+    page.click("Add an override…")
+    page.fill("Subject", "bad,guy%")
+    page.fill("It gets", "refuse everything")
+    page.click("Save")
+    page.see("bad,guy%", "deny")
+    expect(served.check(event="ocr", key="bad,guy%").json()["allowed"], False)
+    page.click("Add an override…")
+    page.fill("Subject", "bad,guy%")
+    page.fill("It gets", "no limit")
+    page.click("Save")
+    page.see("exists already")
+    page.click("Close")
+    page.click("Remove", within=lambda: next(one for one in page.find("tr") if "bad,guy%" in one.text and "deny" in one.text))
+    page.click("Remove", within=page.dialog)
+    page.see("Every subject has the limits of the rule.")
+    expect(served.steer("GET", "/v1/rules/ocr/overrides/bad%2Cguy%25").status, 404)
+
+
+# ---- why, what if, plans ----
+
+
+def test_why(served, page):
+    view(page, "#/why", "Explain")
+    page.fill("event", "ocr")
+    page.fill("key", "asked")
+    page.click("Explain")
+    page.see("It would pass", "0 of 3 used", "rules do not apply")
+    for _ in range(5):
+        served.check(event="ocr", key="refused-one")
+    view(page, "#/why", "Recent refusals", "key=refused-one")
+    page.click("Why?", within=lambda: next(one for one in page.find("tr") if "refused-one" in one.text))
+    page.see("It would be refused by ocr, limit hour")
+    shot(page, "why")
+
+
+def test_what_if(served, page):
+    for i in range(30):
+        served.check(event="ocr", key=f"w{i % 3}")
+    view(page, "#/what-if", "The sample has")
+    text = page.find("textarea.code")[0]
+    text.clear()
+    text.send_keys("id: ocr\nmatch: { event: ocr }\nby: [key]\nlimits: [1 per 1h]\n")
+    page.click("Run")
+    page.see("As it is", "As it would be", "more requests would be refused")
+    shot(page, "what-if")
+
+
+def test_what_if_with_a_log(served, page):
+    log = os.path.join(served.data, "access.log")
+    line = '192.0.2.{} - - [17/Nov/2026:10:00:{:02} +0000] "GET /a HTTP/1.1" 200 1 "-" "-"\n'
+    with open(log, "w", encoding="ascii") as out:
+        out.write("".join(line.format(i % 2, i) for i in range(50)))
+    view(page, "#/what-if", "Access log")
+    page.label("Access log or JSON Lines").send_keys(log)
+    text = page.find("textarea.code")[0]
+    text.clear()
+    text.send_keys("id: new\nmatch: { path: /a }\nby: [ip]\nlimits: [{ algorithm: fixed_window, max: 5, per: 1h }]\n")
+    page.click("Run")
+    page.see("40 more requests would be refused", "50 requests")
+
+
+def test_plans_and_budgets(served, page):
+    view(page, "#/plans", "free", "10 per day", "pro", "budget", "of 5,000 used")
+    shot(page, "plans")
+    page.fill("Subject", "u1")
+    page.fill("Rule", "ocr")
+    page.click("Show what is used and left")
+    page.see("3 of 3 used")
+
+
+# ---- roles ----
+
+
+def test_roles(served, window):
+    window.driver.delete_all_cookies()
+    window.sign_in(served, token(served, "read"), "#/rule/ocr")
+    window.see("What it says")
+    for name in ("Edit…", "Disable", "Remove…", "Undo", "Add an override…"):
+        expect(name in window.text(), False, name)
+    done = window.driver.execute_async_script(
+        "const done = arguments[0]; fetch('/v1/rules/ocr', {method: 'DELETE'}).then((r) => done(r.status))")
+    expect(done, 403, "the service decides, not the page")
+    window.click("Sign out")
+    window.sign_in(served, token(served, "operate"), "#/rule/ocr")
+    window.see("What it says", "Add an override…")
+    expect("Edit…" in window.text(), False)
+    window.errors()
+
+
+def test_a_session_that_ends_while_one_edits(served, page):
+    served.steer("PUT", "/v1/rules/late", {"match": {"event": "late"}, "limits": [{"max": 1, "per": "1h"}]})
+    view(page, "#/rule/late", "What it does")
+    page.click("Edit…")
+    page.driver.delete_all_cookies()
+    page.fill("At most", "77")
+    page.see("Your session is over")
+    page.fill("Token", served.token)
+    page.click("Sign in")
+    page.gone("Your session is over")
+    page.click("Review…")
+    page.click("Save")
+    page.see("late is in force")
+    expect(served.steer("GET", "/v1/rules/late").json()["rule"]["limits"][0]["max"], 77)
+
+
+def test_what_is_cut_is_shown_and_not_acted_upon(served, page):
+    served.steer("PUT", "/v1/rules/tenants", {"match": {"event": "t"}, "by": ["header:X-Tenant"], "limits": "1 per 1h"})
+    for _ in range(5):
+        served.check(event="t", headers={"X-Tenant": "acme-corporation"})
+    view(page, "#/refused?rule=tenants", "acme…", "(only the beginning is kept)")
+    expect([one.text for one in page.find("td a") if "acme" in one.text], [])
+    view(page, "#/why", "Recent refusals", "acme…")
+    page.click("Why?", within=lambda: next(one for one in page.find("tr") if "acme" in one.text))
+    page.see("weir keeps no headers")
+
+
+# ---- hostile names ----
+
+
+def test_hostile_names_are_texts(served, page):
+    for _ in range(9):
+        served.check(event="ocr", key=HOSTILE)
+    name = "x%3Cscript%3Ealert(1)%3C%2Fscript%3E"
+    answer = served.steer("PUT", f"/v1/rules/{name}", {"match": {"event": HOSTILE}, "limits": "1 per 1h"}, {"X-Weir-Note": HOSTILE})
+    expect(answer.status in (200, 201), True, answer.body)
+    for hash_part, text in (("#/refused", f"key={HOSTILE}"), ("#/rules", "<script>alert(1)</script>"), (f"#/rule/{name}", HOSTILE),
+                            ("#/changes", HOSTILE), ("#/why", HOSTILE)):
+        view(page, hash_part, text)
+        expect(page.driver.title.startswith("run"), False)
+        expect(page.find("main img"), [])
+    view(page, "#/refused", f"key={HOSTILE}")
+    page.click(f"key={HOSTILE}")
+    page.see("3 of 3 used", HOSTILE)
+    served.steer("DELETE", f"/v1/rules/{name}")
+
+
+# ---- restarts ----
+
+
+def test_the_service_restarts_under_the_page():
+    with Service(rules=None) as s:
+        s.flags += ["--admin", f"127.0.0.1:{s.admin[1]}"]
+        with Browser() as b:
+            b.sign_in(s)
+            b.see("Busiest rules")
+            s.stop()
+            b.see("weir does not answer")
+            s.start()
+            b.gone("weir does not answer")
+            b.see("Busiest rules", "admin")
+            until(lambda: b.find(".tile.passed strong")[0].text == "0", "it is live again")
+            b.go("#/rules")
+            b.see("per-address")
+
+
+# ---- many ----
+
+
+def test_many_rules():
+    rules = [{"id": f"many-{i:05}", "match": {"path": f"/many/{i}"}, "by": ["user"], "limits": "10 per 1m"} for i in range(10000)]
+    with Service(rules=None) as s, Browser() as b:
+        text = os.path.join(s.data, "many.json")
+        with open(text, "w", encoding="utf-8") as out:
+            json.dump({"rules": rules}, out)
+        done = support.weir("rules", "import", text, "--from", f"sqlite:{s.data}/rules.db")
+        expect(done.returncode, 0, done.stderr)
+        until(lambda: s.steer("GET", "/v1/status").json()["rules"]["count"] > 10000, "they are in force")
+        b.sign_in(s, hash_part="#/rules")
+        b.see("many-00000", "Next page")
+        b.click("Next page")
+        b.see("many-00050")
+        b.find("input[type=search]")[0].send_keys("many-0999\n")
+        b.see("many-09990")
+        expect(len(b.find("tbody tr")), 10)
+
+
+# ---- for everybody ----
+
+
+@pytest.mark.parametrize("dark,width", [(False, 1280), (True, 1280), (False, 390)], ids=["light", "dark", "phone"])
+def test_accessibility(served, dark, width):
+    with Browser(width=width, dark=dark, height=850) as b:
+        b.open(served)
+        b.see("Sign in to weir")
+        expect(b.accessibility(), [], "sign in")
+        b.sign_in(served)
+        for hash_part, text in (("#/", "Busiest rules"), ("#/refused?last=1h", "Refused"), ("#/rules", "ocr"), ("#/rule/ocr", "History"), ("#/refused/ocr/u1", "Limits"),
+                                ("#/why?event=ocr&key=u1", "It would"), ("#/what-if", "Run"), ("#/plans", "free"), ("#/changes", "Undo")):
+            view(b, hash_part, text)
+            time.sleep(0.3)
+            # The colours are other ones in the dark; all else is as in the light.
+            expect(b.accessibility(rules=["color-contrast", "link-in-text-block"] if dark else None), [], hash_part)
+            wide = b.driver.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            expect(wide <= 0, True, f"{hash_part} is wider than the window by {wide}")
+            shot(b, f"{'phone' if width < 600 else 'dark' if dark else 'light'}-{hash_part.strip('#/').split('/')[0].split('?')[0] or 'now'}")
+
+
+def test_by_keyboard(served, page):
+    """Everything can be reached and done with keys alone."""
+    view(page, "#/rules", "ocr")
+    page.driver.execute_script("document.querySelector('.skip').focus()")
+    page.driver.switch_to.active_element.send_keys("\n")
+    expect((page.driver.switch_to.active_element.tag_name, page.driver.current_url.split("#")[1]), ("h1", "/rules"), "skips to the content")
+    page.driver.execute_script("document.querySelector('.skip').focus()")
+    reached = set()
+    for _ in range(60):
+        page.driver.switch_to.active_element.send_keys("\ue004")
+        reached.add(page.driver.switch_to.active_element.text or page.driver.switch_to.active_element.get_attribute("aria-label"))
+    has("\n".join(map(str, reached)), "Throttle a call…", "New rule…", "Sign out", "Changes", "ocr")
+    opener = page.button("Throttle a call…")
+    page.driver.execute_script("arguments[0].focus()", opener)
+    opener.send_keys("\n")
+    page.see("Which")
+    page.driver.switch_to.active_element.send_keys("\ue00c")
+    until(lambda: not page.find("dialog[open]"), "Escape closes it")
+    expect(page.driver.switch_to.active_element.text, "Throttle a call…", "and one is where one was")

@@ -1,0 +1,205 @@
+"""GET /v1/refusals: the newest refused requests, and asking why. GET /v1/top?last=…: who was refused most."""
+
+import urllib.parse
+
+from support import expect, until
+from support.contract import Checked
+from support.store import Store
+from support.wire import Wire
+
+RULES = """
+settings: { trusted_proxies: [127.0.0.0/8] }
+rules:
+  - { id: login, match: { path: /login }, by: [ip], limits: [ { name: m, algorithm: fixed_window, max: 0, per: 24h } ], reject: { status: 403 } }
+  - { id: ocr, match: { event: ocr }, by: [key], limits: [ { name: a, max: 5, per: 24h, unit: pages }, { name: b, algorithm: fixed_window, max: 1, per: 24h } ] }
+  - { id: tenant, match: { event: tenant }, by: ["header:X-Key"], limits: [ "0 per 1h" ] }
+  - id: tried
+    match: { event: tried }
+    by: [user]
+    mode: shadow
+    limits: [ { name: many, max: 100, per: 24h }, { name: few, max: 0, per: 24h } ]
+  - { id: pen, match: { event: pen }, by: [key], limits: [ { name: m, algorithm: fixed_window, max: 0, per: 24h } ], penalty: { after: 2, within: 1m, for: 1h } }
+"""
+
+
+def recent(s, query=""):
+    answer = s.steer("GET", "/v1/refusals" + query)
+    expect(answer.status, 200, answer.body)
+    return answer.json()
+
+
+def refuse(s, status=429, **request):
+    verdict = s.check(**request).json()
+    expect((verdict["allowed"], verdict["status"]), (False, status), str(request))
+
+
+def explain(s, refusal):
+    query = [(name, one) for name, value in refusal["request"].items() for one in (value if isinstance(value, list) else [value])]
+    answer = s.steer("GET", "/v1/explain?" + urllib.parse.urlencode(query))
+    expect(answer.status, 200, answer.body)
+    return answer.json()
+
+
+def test_listed_and_explained():
+    with Checked(rules=RULES) as s:
+        expect(recent(s), {"refusals": [], "newest": 0, "left_out": 0})
+        expect(s.check(event="ocr", key="u,%1").status, 200)
+        expect(recent(s)["refusals"], [], "it passed")
+        refuse(s, event="ocr", key="u,%1", method="POST", host="A.Example", user="ann", costs={"requests": 1, "pages": 2})
+        refuse(s, 403, path="/login?token=secret", peer="127.0.0.1", headers={"X-Forwarded-For": "2001:db8::7"})
+        s.check(event="ocr", key="u,%1", peek=True)
+        found = recent(s)
+        first, second = found["refusals"]
+        expect((first["rule"], first["limit"], first["status"], first["reason"], first["shadow"]), ("login", "m", 403, "limit", False))
+        expect(first["by"], [{"name": "ip", "value": "2001:db8::/64"}])
+        expect(first["request"], {"path": "/login", "ip": "2001:db8::7", "cost": ["1"]}, "no query, no header")
+        expect((first["retry_after_ms"], first["cut"], first["request_cut"]), (None, False, False))
+        expect(second["request"], {"method": "POST", "host": "A.Example", "user": "ann", "event": "ocr", "key": "u,%1",
+                                   "cost": ["1", "pages:2"]})
+        expect((second["rule"], second["limit"], second["by"]), ("ocr", "b", [{"name": "key", "value": "u,%1"}]))
+        expect(0 < second["retry_after_ms"] <= 24 * 3600_000, True)
+        expect(first["number"] > second["number"] and found["newest"] == first["number"], True, "the newest first")
+        for refusal in found["refusals"]:
+            verdict = explain(s, refusal)["verdict"]
+            expect((verdict["allowed"], verdict["rule"], verdict["limit"]), (False, refusal["rule"], refusal["limit"]))
+
+        expect([one["rule"] for one in recent(s, "?rule=ocr")["refusals"]], ["ocr"])
+        expect([one["rule"] for one in recent(s, "?most=1")["refusals"]], ["login"])
+        newest = found["newest"]
+        expect(recent(s, f"?after={newest}")["refusals"], [])
+        refuse(s, 403, path="/login", ip="192.0.2.1")
+        later = recent(s, f"?after={newest}")["refusals"]
+        expect([one["by"][0]["value"] for one in later], ["192.0.2.1"])
+        for query in ("?most=0", "?most=1001", "?most=x", "?after=-1", "?after=9007199254740992", "?x=1"):
+            expect(s.steer("GET", "/v1/refusals" + query).status, 400, query)
+        expect(s.ask(s.admin, "GET", "/v1/refusals").status, 401)
+
+
+def test_secrets_are_cut():
+    with Checked(rules=RULES) as s:
+        refuse(s, event="tenant", headers={"X-Key": "swordfish-and-more", "Authorization": "Bearer hunter2hunter2"})
+        text = s.steer("GET", "/v1/refusals").body.decode()
+        found = recent(s)["refusals"][0]
+        expect((found["by"], found["cut"]), ([{"name": "header:x-key", "value": "swor…"}], True))
+        expect("swordfish" in text or "hunter2" in text, False)
+
+
+def test_shadow_rules_are_marked():
+    with Checked(rules=RULES) as s:
+        expect(s.check(event="tried", user="<img src=x onerror=alert(1)>").status, 200)
+        found = recent(s)["refusals"]
+        expect([(one["rule"], one["limit"], one["shadow"], one["status"], one["retry_after_ms"]) for one in found],
+               [("tried", "few", True, None, None)])
+        expect(found[0]["by"][0]["value"], "<img src=x onerror=alert(1)>")
+        batch = [{"event": "tried", "user": "b"}, {"event": "ocr", "key": "k", "costs": {"pages": 6}}, {"event": "tried", "user": "c"}]
+        s.ask(s.http, "POST", "/v1/check", str(batch).replace("'", '"'), {"Content-Type": "application/json"})
+        found = recent(s, "?most=3")["refusals"]
+        expect(sorted((one["rule"], one["limit"], one["by"][0]["value"]) for one in found),
+               [("ocr", "a", "k"), ("tried", "few", "b"), ("tried", "few", "c")])
+
+
+def test_penalties_and_others():
+    with Checked(rules=RULES) as s:
+        for _ in range(3):
+            refuse(s, event="pen", key="k")
+        expect([one["reason"] for one in recent(s)["refusals"]], ["penalty", "penalty", "limit"])
+        refuse(s, 400, event="tenant", headers={"X-Key": ["a", "b"]})
+        found = recent(s)["refusals"][0]
+        expect((found["rule"], found["by"], found["limit"].lower(), found["reason"], found["status"]),
+               (None, [], "x-key", "repeated_header", 400))
+        with Wire(s) as wire:
+            for _ in range(2):
+                wire.ask("CL.THROTTLE", "k", "0", "1", "3600")
+        found = recent(s)["refusals"][0]
+        expect((found["rule"], found["by"], found["request"], found["status"]),
+               ("(cl.throttle)", [{"name": "key", "value": "k"}], None, None))
+
+
+def test_hostile_requests():
+    with Checked(rules=RULES) as s:
+        values = ["a,b", "%00%", "\"\\\n", "日" * 400, "x" * 1024, "\x7f\x1b[2J"]
+        for value in values:
+            refuse(s, event="ocr", key=value, user=value, costs={"pages": 6})
+        found = recent(s)["refusals"]
+        for value, one in zip(reversed(values), found):
+            kept = one["request"]["user"]
+            expect(value.startswith(kept) and one["request_cut"] == (kept != value), True, repr(value))
+            expect(len(kept.encode()) <= 100, True)
+            explain(s, one)
+
+
+def test_a_flood_is_sampled():
+    """One subject does not hide the others, and none of it is long."""
+    with Checked("--threads", "1", rules=RULES) as s:
+        with Wire(s) as wire:
+            words = []
+            for _ in range(2000):
+                words.append(("WEIR.CHECK", "event", "pen", "key", "flood"))
+            for i in range(2000):
+                words.append(("WEIR.CHECK", "event", "pen", "key", str(i)))
+            words.append(("WEIR.CHECK", "path", "/login", "ip", "192.0.2.9"))
+            for word in words:
+                wire.ask(*word)
+        found = recent(s, "?most=1000")
+        refusals = found["refusals"]
+        expect(len(refusals) <= 500 and len(refusals) + found["left_out"] == 4001, True, f"{len(refusals)}, {found['left_out']}")
+        seconds = {}
+        for one in refusals:
+            seconds.setdefault(one["number"] // 1000000, []).append(one["by"][0]["value"])
+        for values in seconds.values():
+            expect(len(values) <= 50 and values.count("flood") <= 5, True, str(values))
+
+
+def test_with_a_store():
+    shared = """
+rules:
+  - { id: exact, match: { event: exact }, by: [key], limits: [ { name: d, algorithm: fixed_window, max: 1, per: 24h } ] }
+  - { id: leased, match: { event: leased }, by: [key], lease: true, limits: [ { name: d, algorithm: fixed_window, max: 1, per: 24h } ] }
+  - { id: tried, match: { event: tried }, by: [key], mode: shadow, limits: [ { name: d, algorithm: fixed_window, max: 0, per: 24h } ] }
+  - { id: strict, match: { event: strict }, by: [key], on_store_failure: deny, limits: [ { name: d, algorithm: fixed_window, max: 9, per: 24h } ] }
+"""
+    with Store() as store, Checked("--counters", store.address, "--store-deadline", "10s", rules=shared) as s:
+        until(lambda: s.steer("GET", "/v1/status").json()["store"]["up"], "the store is reached")
+        for event in ("exact", "leased"):
+            expect(s.check(event=event, key="k").status, 200)
+            refuse(s, event=event, key="k")
+        s.check(event="tried", key="k")
+        expect([(one["rule"], one["limit"], one["shadow"], one["reason"]) for one in recent(s)["refusals"]],
+               [("tried", "d", True, "limit"), ("leased", "d", False, "limit"), ("exact", "d", False, "limit")])
+        store.kill()
+        until(lambda: not s.steer("GET", "/v1/status").json()["store"]["up"], "the store is gone")
+        refuse(s, 503, event="strict", key="k")
+        found = recent(s)["refusals"][0]
+        expect((found["rule"], found["reason"], found["status"]), ("strict", "unavailable", 503))
+
+
+def test_a_restart_forgets_them():
+    with Checked(rules=RULES) as s:
+        refuse(s, 403, path="/login", ip="192.0.2.1")
+        before = recent(s)["newest"]
+        s.kill()
+        s.start()
+        expect(recent(s), {"refusals": [], "newest": 0, "left_out": 0})
+        refuse(s, 403, path="/login", ip="192.0.2.2")
+        expect([one["by"][0]["value"] for one in recent(s, f"?after={before}")["refusals"]], ["192.0.2.2"])
+
+
+# ---- the most refused ----
+
+
+def test_most_refused_of_a_longer_time():
+    """Windows that are over are tests/refused/top_history.c's; here is the current one."""
+    with Checked(rules=RULES) as s:
+        for key in ("a", "b", "a", "a"):
+            refuse(s, event="pen", key=key)
+        refuse(s, 403, path="/login", ip="192.0.2.1")
+        for last in ("1m", "5m", "1h", "24h", "86401s", "7d", "31d"):
+            top = s.steer("GET", f"/v1/top?last={last}").json()
+            expect([(one["rule"], one["by"][0]["value"], one["refused"], one["error"]) for one in top["subjects"]][0],
+                   ("pen", "a", 3, 0), last)
+            expect((top["refused"], top["unlisted_at_most"], len(top["subjects"])), (5, 0, 3), last)
+            expect(0 <= top["window_s"] < 600, True, "no longer than the service runs")
+        top = s.steer("GET", "/v1/top?last=1h&rule=login&most=1").json()
+        expect([one["rule"] for one in top["subjects"]], ["login"])
+        for last in ("", "0s", "59s", "32d", "1w", "x", "-1h"):
+            expect(s.steer("GET", f"/v1/top?last={last}").status, 400, last)

@@ -1,0 +1,109 @@
+// Elements. Every value becomes a text node or an attribute that is set, never HTML: a subject named <img onerror=…> is shown.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "indeterminate") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** An element: h("a", {href: "#/rules", onclick: f}, "text", other). */
+export function h(tag, properties, ...children) {
+  return fill(document.createElement(tag), properties, children);
+}
+
+/** The same in SVG. */
+export function svg(tag, properties, ...children) {
+  return fill(document.createElementNS(SVG, tag), properties, children);
+}
+
+/** A button that does nothing again before what it does is done. It is not disabled then: it would lose the focus. */
+export function button(text, action, properties) {
+  const element = h("button", { type: "button", ...properties }, text);
+  element.addEventListener("click", async (event) => {
+    if (element.hasAttribute("aria-busy")) return;
+    element.setAttribute("aria-busy", "true");
+    try {
+      await action(event);
+    } catch (error) {
+      note(error.hint ? `${error.message}: ${error.hint}` : error.message, "bad");
+    } finally {
+      element.removeAttribute("aria-busy");
+    }
+  });
+  return element;
+}
+
+/** A labelled control of a form; `hint` is read with it. The place for its error is the last child. */
+let fields = 0;
+export function field(label, control, hint) {
+  const id = `field-${++fields}`;
+  control.id = id;
+  const error = h("p", { class: "error", id: `${id}-error` });
+  control.setAttribute("aria-describedby", `${hint ? `${id}-hint ` : ""}${id}-error`);
+  return h("div", { class: "field" }, h("label", { for: id }, label), control, hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error);
+}
+
+/** A table; rows are lists of cells. A cell that is an element is used as it is. */
+export function table(caption, heads, rows, properties) {
+  const cell = (content, i) => h("td", { "data-label": (heads[i]?.text ?? heads[i]) || null, class: heads[i]?.class }, content);
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h(
+      "table",
+      properties,
+      h("caption", { class: "unseen" }, caption),
+      h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col", class: head?.class }, (head?.text ?? head) || h("span", { class: "unseen" }, "actions"))))),
+      h("tbody", null, rows.map((row) => h("tr", null, row.map(cell)))),
+    ),
+  );
+}
+
+/** A dialog over the page. `build(close)` returns its content; Escape and × close it, unless `guard` says no. */
+export function dialog(title, build, { guard = () => true, ...properties } = {}) {
+  const heading = h("h2", { id: "dialog-title" }, title);
+  const element = h("dialog", { "aria-labelledby": "dialog-title", ...properties });
+  const before = document.activeElement;
+  return new Promise((resolve) => {
+    const close = (result) => {
+      element.returnValue = "";
+      element.close();
+      resolve(result);
+    };
+    const leave = async () => (await guard()) && close(undefined);
+    element.addEventListener("cancel", (event) => {
+      event.preventDefault();
+      leave();
+    });
+    element.addEventListener("close", () => {
+      element.remove();
+      before?.focus?.();
+      resolve(undefined);
+    });
+    element.append(
+      h("header", null, heading, button("×", leave, { class: "plain", "aria-label": "Close" })),
+      h("div", { class: "content" }, build(close)),
+    );
+    document.body.append(element);
+    element.showModal();
+  });
+}
+
+/** A line at the lower edge. A good one goes away by itself. */
+export function note(text, kind = "good") {
+  const line = h("p", { class: `note ${kind}` }, text, " ", kind === "bad" && h("button", { type: "button", class: "small", onclick: () => line.remove() }, "Close"));
+  document.getElementById("notes").append(line);
+  if (kind === "good") setTimeout(() => line.remove(), 6000);
+}
+
+/** What a list shows that is empty: what to do first. */
+export function empty(title, ...children) {
+  return h("div", { class: "empty" }, h("h2", null, title), children);
+}

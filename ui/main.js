@@ -1,0 +1,199 @@
+// The frame of the page: signing in, the bar, and which view is shown.
+import { ask, author, get, session } from "./api.js";
+import { button, dialog, field, h, note } from "./dom.js";
+import { stop, watch } from "./live.js";
+import * as changes from "./view_changes.js";
+import * as now from "./view_now.js";
+import * as plans from "./view_plans.js";
+import * as refused from "./view_refused.js";
+import * as rule from "./view_rule.js";
+import * as rules from "./view_rules.js";
+import * as whatIf from "./view_what_if.js";
+import * as why from "./view_why.js";
+
+// By the first part of the address after #/.
+const views = {
+  "": { view: now, name: "Now" },
+  refused: { view: refused, name: "Refused" },
+  rules: { view: rules, name: "Rules" },
+  rule: { view: rule, under: "rules" },
+  "what-if": { view: whatIf, name: "What if" },
+  why: { view: why, name: "Why" },
+  plans: { view: plans, name: "Plans" },
+  changes: { view: changes, name: "Changes" },
+};
+
+const main = document.getElementById("main"), bar = document.getElementById("bar");
+let leave = [], shown = 0;
+
+function decode(word) {
+  try {
+    return decodeURIComponent(word);
+  } catch {
+    return word;
+  }
+}
+
+/** "#/rule/a%20b?tab=history" as {name, words, parameters}. */
+function place() {
+  const [route, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, ...words] = route.split("/").map(decode);
+  return { name: views[name] ? name : "", words, parameters: new URLSearchParams(query) };
+}
+
+function leaveView() {
+  for (const one of leave.splice(0)) one();
+}
+
+async function show({ focus = true } = {}) {
+  if (!session.role) return;
+  const { name, words, parameters } = place(), number = ++shown;
+  leaveView();
+  drawBar(views[name].under ?? name);
+  const body = h("div", { class: "unseen" }, "Loading");
+  main.replaceChildren(body);
+  const context = {
+    words,
+    parameters,
+    current: () => number === shown,
+    onLeave: (f) => (number === shown ? leave.push(f) : f()),
+    again: () => show({ focus: false }),
+  };
+  try {
+    const content = await views[name].view.show(context);
+    if (number !== shown) return;
+    main.replaceChildren(...[content].flat());
+  } catch (error) {
+    if (number !== shown) return;
+    main.replaceChildren(
+      h("h1", { tabindex: "-1" }, "This cannot be shown"),
+      h("p", { class: "banner" }, error.message, error.hint ? `: ${error.hint}` : ""),
+      h("p", null, button("Try again", () => show())),
+    );
+    if (error.status === 0) retry(number);
+  }
+  const heading = main.querySelector("h1");
+  document.title = `${heading?.textContent ?? "weir"} · weir`;
+  if (focus) {
+    heading?.setAttribute("tabindex", "-1");
+    heading?.focus();
+    window.scrollTo(0, 0);
+  }
+}
+
+/** weir restarts under the open page: what was to be shown comes when it is back. */
+function retry(number) {
+  const timer = setTimeout(() => number === shown && show({ focus: false }), 2000);
+  leave.push(() => clearTimeout(timer));
+}
+
+function drawBar(current) {
+  const links = Object.entries(views)
+    .filter(([, { name }]) => name)
+    .map(([key, { name }]) => h("a", { href: `#/${key}`, "aria-current": key === current ? "page" : null }, name));
+  bar.replaceChildren(
+    h("div", { class: "inner" },
+      h("a", { class: "name", href: "#/" }, h("img", { src: "/ui/icon.svg", alt: "" }), "weir"),
+      h("nav", { "aria-label": "Views" }, links),
+      h("div", { class: "state" }, connection, h("span", null, author.get() ? `${author.get()} (${session.role})` : session.role),
+        button("Sign out", signOut, { class: "small" }))),
+  );
+}
+
+// A stream that ends after its time is open again before anybody has to know.
+const connection = h("span", { id: "connection", role: "status" });
+let lost = null;
+watch.onState = (state) => {
+  clearTimeout(lost);
+  if (state === "lost") lost = setTimeout(() => (connection.textContent = "weir does not answer"), 4000);
+  else connection.textContent = "";
+};
+
+// ---- signing in ----
+
+/** Whether the rules are a file is asked once for a session. */
+async function enter(data) {
+  session.role = data.role;
+  session.readOnly = (await get("/v1/status")).source.read_only;
+}
+
+/** The form; `done` is called when somebody is signed in. */
+function signInForm(reason, done) {
+  const token = h("input", { type: "password", autocomplete: "current-password", required: true, spellcheck: "false" });
+  const box = field("Token", token, "The file admin-token in weir's data folder has it; operate-token and read-token allow less.");
+  const name = h("input", { value: author.get(), autocomplete: "name", maxlength: "100" });
+  const signIn = h("button", { type: "submit", class: "main" }, "Sign in");
+  const send = async (event) => {
+    event.preventDefault();
+    signIn.disabled = true;
+    box.classList.remove("wrong");
+    try {
+      const { data } = await ask("POST", "/v1/session", { body: { token: token.value.trim() } });
+      author.set(name.value.trim());
+      token.value = "";
+      await enter(data);
+      done();
+    } catch (error) {
+      box.classList.add("wrong");
+      box.querySelector(".error").textContent = error.status === 401 ? "This token is not valid." : error.message;
+      token.focus();
+    } finally {
+      signIn.disabled = false;
+    }
+  };
+  return h("form", { onsubmit: send }, reason && h("p", { class: "banner mild" }, reason), box, field("Your name", name, "Optional: the history shows it with your changes."),
+    h("div", { class: "actions" }, signIn));
+}
+
+/** Instead of everything else. */
+function showSignIn(reason) {
+  leaveView();
+  shown++;
+  stop();
+  bar.replaceChildren();
+  main.replaceChildren(h("div", { class: "card signin" }, h("h1", null, "Sign in to weir"), signInForm(reason, () => show())));
+  document.title = "Sign in · weir";
+  main.querySelector("input").focus();
+}
+
+async function signOut() {
+  await ask("DELETE", "/v1/session").catch(() => {});
+  session.role = null;
+  showSignIn("You are signed out.");
+}
+
+/** Over everything else, so that nothing that was typed is lost. */
+let signingIn = false;
+session.onEnd = async () => {
+  if (signingIn || !session.role) return;
+  signingIn = true;
+  const done = await dialog("Sign in again", (close) => signInForm("Your session is over. What you were doing is still here: do it again when you are signed in.", () => close(true)));
+  signingIn = false;
+  if (!done) {
+    session.role = null;
+    showSignIn();
+  } else if (!document.querySelector("dialog[open]")) show({ focus: false });
+};
+
+async function begin() {
+  try {
+    await enter(await get("/v1/session"));
+    show();
+  } catch (error) {
+    if (error.status === 401) showSignIn();
+    else {
+      main.replaceChildren(h("p", { class: "banner" }, error.message));
+      setTimeout(begin, 2000);
+    }
+  }
+}
+
+window.addEventListener("hashchange", () => {
+  for (const one of document.querySelectorAll("dialog[open]")) one.close();
+  show();
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  (main.querySelector("h1") ?? main).focus();
+});
+begin();

@@ -1,0 +1,252 @@
+// Parts that several views share.
+import { ask, get, may, mayChange, path, query } from "./api.js";
+import { button, dialog, field, h, note, table } from "./dom.js";
+import { ago, instant, inZone, number, share, span, subject, zoneOf } from "./format.js";
+import { difference, yaml } from "./text.js";
+
+/** "GET /a · by user": which requests, and how they are counted. */
+export const byText = (row) => `${row.match ?? ""} · ${[row.rule?.by ?? []].flat().length ? `by ${row.by}` : "all together"}`;
+export const pill = (state) => h("span", { class: `pill ${state}` }, state);
+
+/** The difference of two documents, as YAML. */
+export function diff(before, after) {
+  const lines = difference(before === null ? "" : yaml(before), after === null ? "" : yaml(after));
+  const mark = { same: " ", added: "+", removed: "-" };
+  return h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": "Difference" },
+    lines.map((line) => h("span", { class: line.kind }, `${mark[line.kind]} ${line.text}`)));
+}
+
+/** Says what an error says, where people look. */
+export function complain(error) {
+  note(error.hint ? `${error.message}: ${error.hint}` : error.message, "bad");
+}
+
+/** Does it, and complains if it fails. Returns whether it was done. */
+export async function attempt(action, done) {
+  try {
+    await action();
+    if (done) note(done);
+    return true;
+  } catch (error) {
+    complain(error);
+    return false;
+  }
+}
+
+/** A choice of one of some: buttons in a row. */
+export function choice(label, options, chosen, choose) {
+  return h("div", { class: "choice", role: "group", "aria-label": label },
+    options.map((one) => h("button", { type: "button", "aria-pressed": String(one.key === chosen), onclick: () => choose(one) }, one.name)));
+}
+
+/** How full a limit is. */
+export function meter(used, max) {
+  const part = max > 0 ? Math.min(1, used / max) : 1;
+  const fill = h("span");
+  fill.style.width = `${(part * 100).toFixed(1)}%`;
+  return h("div", { class: part >= 1 ? "meter full" : "meter", role: "img", "aria-label": `${share(part)} used` }, fill);
+}
+
+/** An instant in the viewer's zone, and in that of the rule if it is another one. */
+export function when(value, zone) {
+  return h("time", { datetime: value, title: value }, instant(value), inZone(value, zone) && h("small", null, ` (${inZone(value, zone)})`));
+}
+
+/** The limits of a subject or of an explained rule. */
+export function limits(list, rule) {
+  const rows = list.map((limit) => [
+    h("span", null, limit.text ?? limit.name, limit.name && limit.text ? h("small", null, ` ${limit.name}`) : null),
+    limit.known === false ? "unknown: the store does not answer" : h("span", null, meter(limit.used, limit.max),
+      `${number(limit.used)} of ${number(limit.max)}${limit.unit ? ` ${limit.unit}` : ""} used`, limit.on_hold ? `, ${number(limit.on_hold)} of it on hold` : "",
+      limit.held ? `, ${number(limit.held)} lent to this host` : "", limit.debt ? `, ${number(limit.debt)} owed` : ""),
+    number(limit.remaining),
+    limit.window_ends ? when(limit.window_ends, zoneOf(limit.text)) : limit.reset_ms > 0 ? `in ${span(limit.reset_ms / 1000)}` : "–",
+    limit.retry_after_ms > 0 ? `retry in ${span(limit.retry_after_ms / 1000)}` : limit.lasts_ms > 0 ? `lasts ${span(limit.lasts_ms / 1000)} at this pace` : limit.fits === false ? "full" : "",
+  ]);
+  return table(`Limits of ${rule}`, ["limit", "used", { text: "left", class: "figure" }, "resets", "pace"], rows, { class: "cards" });
+}
+
+/** Limits as a rule has them, in words: "100 per day, 20 tokens per 1h". */
+export const limitWords = (list) =>
+  [list ?? []].flat().map((limit) =>
+    typeof limit === "string" ? limit
+      : limit.concurrent !== undefined ? `${limit.concurrent} at the same time`
+        : `${number(limit.max)}${limit.unit ? ` ${limit.unit}` : ""} per ${limit.per ?? limit.calendar ?? ""}${limit.tz ? ` (${limit.tz})` : ""}`).join(", ");
+/** What an override gives, in words. */
+export const overrideWords = (row) => (row.override?.limits ? limitWords(row.override.limits) : row.state);
+
+// ---- throttling a call ----
+
+const LENGTHS = [["1s", "second"], ["1m", "minute"], ["1h", "hour"], ["1d", "day"]];
+
+/** The call that a rule is for. */
+export const callOf = (rule) => ({ match: typeof rule === "object" ? rule?.match : undefined, by: [rule?.by ?? []].flat()[0] });
+
+/** Whether the form can show it: an event, or a method and a path. */
+const isSimple = (match) => {
+  const names = Object.keys(match ?? {});
+  return names.every((name) => ["event", "method", "path"].includes(name) && typeof match[name] === "string") && !(match?.event && names.length > 1);
+};
+const WHOM = [["user", "each user"], ["ip", "each address"], ["key", "each key"], ["", "everybody together"]];
+
+/** A short name of what the throttle is for: another call, or another way to count it, has another one. */
+function throttleId(rule) {
+  let hash = 2166136261;
+  for (const byte of new TextEncoder().encode(JSON.stringify([rule.match, rule.by ?? []]))) hash = Math.imul(hash ^ byte, 16777619) >>> 0;
+  const words = [rule.match.event ?? [rule.match.method ?? [], rule.match.path ?? []].flat(2).join("-")].map((one) => (typeof one === "string" ? one : "")).join("-");
+  const slug = words.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 40);
+  return `throttle-${slug || "call"}-${hash.toString(36)}`;
+}
+
+/** A rule for one call, from what is known of it: {match, by}, {event, method, path, by}, or {rule}: the call of that rule. */
+export async function throttle(known = {}) {
+  if (known.rule) known = { ...callOf((await get(path("rules", known.rule)).catch(() => null))?.rule), ...(known.by ? { by: known.by } : {}) };
+  const given = known.match ?? (known.event ? { event: known.event } : { method: known.method, path: known.path });
+  const simple = isSimple(JSON.parse(JSON.stringify(given ?? {})));
+  const max = h("input", { type: "number", min: "0", max: "9007199254740991", value: "10", required: true });
+  const per = h("select", null, LENGTHS.map(([value, name]) => h("option", { value }, name)));
+  per.value = "1m";
+  const whoms = WHOM.some(([value]) => value === (known.by ?? "")) ? WHOM : [[known.by, `each ${known.by}`], ...WHOM];
+  const whom = h("select", null, whoms.map(([value, name]) => h("option", { value }, name)));
+  whom.value = known.by ?? "";
+  const what = h("input", { value: given.event ?? [given.method, given.path].filter(Boolean).join(" "), required: true, spellcheck: "false" });
+  const kind = h("select", null, h("option", { value: "path" }, "a call: METHOD /path"), h("option", { value: "event" }, "an event"));
+  kind.value = given.event ? "event" : "path";
+  const until = h("select", null, [["", "until it is removed"], ["3600", "for an hour"], ["7200", "for two hours"], ["86400", "for a day"], ["604800", "for a week"]]
+    .map(([value, name]) => h("option", { value }, name)));
+  const shadow = h("input", { type: "checkbox" });
+  const why = h("input", { maxlength: "500", placeholder: "for the history" });
+
+  const typed = () => {
+    const [first, ...rest] = what.value.trim().split(/\s+/);
+    return kind.value === "event" ? { event: what.value.trim() } : rest.length ? { method: first.toUpperCase(), path: rest.join(" ") } : { path: first };
+  };
+  const document = () => {
+    const rule = { match: simple ? typed() : given, by: whom.value ? [whom.value] : undefined, limits: [{ max: Number(max.value), per: per.value }], mode: shadow.checked ? "shadow" : undefined };
+    if (until.value) rule.expires = new Date(Date.now() + 1000 * until.value).toISOString().replace(/\.\d+/, "");
+    return JSON.parse(JSON.stringify(rule));
+  };
+
+  return dialog("Throttle a call", (close) => {
+    const error = h("p", { class: "error", role: "alert" });
+    const put = async (rule, id, taken) => {
+      await ask("PUT", path("rules", id), { body: rule, match: taken?.version, absent: !taken, note: why.value });
+      note(`${id} is in force`);
+      close(id);
+    };
+    const replace = (rule, id, taken) =>
+      room.replaceChildren(h("p", { class: "banner mild" }, `${id} limits this call already. It would become:`), diff(withoutId(taken.rule), rule), error,
+        h("div", { class: "actions" }, button("Back", () => room.replaceChildren(form)), button("Replace", () => put(rule, id, taken), { class: "main" })));
+    const save = async (event) => {
+      event.preventDefault();
+      error.textContent = "";
+      try {
+        const rule = document(), id = throttleId(rule);
+        const taken = await get(path("rules", id)).catch((e) => (e.status === 404 ? null : Promise.reject(e)));
+        if (taken) replace(rule, id, taken);
+        else await put(rule, id, null);
+      } catch (e) {
+        error.textContent = e.hint ? `${e.message}: ${e.hint}` : e.message;
+      }
+    };
+    const form = h("form", { onsubmit: save },
+      simple ? h("div", { class: "row" }, field("What", kind), field("Which", what, "# stands for an id: GET /entity/#"))
+        : h("p", null, "Requests that match ", h("code", null, JSON.stringify(given))),
+      h("div", { class: "row" }, field("At most", max), field("in a", per), field("for", whom), field("How long", until)),
+      h("label", null, shadow, " only count what it would refuse (shadow)"),
+      field("Why", why), error,
+      h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Throttle")));
+    const room = h("div", null, form);
+    return room;
+  });
+}
+
+export const withoutId = (rule) => {
+  const { id, ...rest } = typeof rule === "object" ? rule : { text: rule };
+  return rest;
+};
+
+export const throttleButton = (known) =>
+  mayChange() && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new HashChangeEvent("hashchange")) : null), { class: "small" });
+
+// ---- overrides ----
+
+/** An instant for an input of the type datetime-local, which has no zone. */
+function localInput(value) {
+  const date = new Date(value);
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+}
+
+export async function removeOverride(rule, row) {
+  if (!(await confirmed(`Remove the override of ${row.subject}?`, "The limits of the rule hold for it again.", "Remove"))) return false;
+  return attempt(() => ask("DELETE", path("rules", rule, "overrides", row.subject), { match: row.version }), "removed");
+}
+
+/** Other limits for one subject of a rule. `text`: the subject as the API spells it; if it is not given, it is asked for. */
+export function override(rule, text, row) {
+  const kind = h("select", null, [["limits", "other limits"], ["deny", "refuse everything"], ["unlimited", "no limit"]].map(([value, name]) => h("option", { value }, name)));
+  const limit = h("input", { placeholder: "100 per minute", spellcheck: "false" });
+  const until = h("input", { type: "datetime-local" });
+  const why = h("input", { maxlength: "500" });
+  const whom = h("input", { value: text ?? "", required: true, spellcheck: "false" });
+  const old = row?.override ?? {}, list = [old.limits ?? []].flat();
+  // A limit with fields of its own is written as JSON.
+  const asJson = list.some((one) => typeof one !== "string");
+  kind.value = old.deny ? "deny" : old.unlimited ? "unlimited" : "limits";
+  limit.value = asJson ? JSON.stringify(list) : list.join(", ");
+  if (old.expires) until.value = localInput(old.expires);
+  why.value = old.why ?? "";
+  const limitField = field("Limits", limit, asJson ? "A list in JSON, as in a rule." : "Such as 100 per minute; several with commas between.");
+  const show = () => (limitField.hidden = kind.value !== "limits");
+  kind.addEventListener("change", show);
+  show();
+  return dialog(text ? `Override for ${text}` : "Override", (close) => {
+    const error = h("p", { class: "error", role: "alert" });
+    const save = async (event) => {
+      event.preventDefault();
+      const limits = () => (asJson ? JSON.parse(limit.value) : limit.value.split(",").map((one) => one.trim()).filter(Boolean));
+      try {
+        const body = kind.value === "limits" ? { limits: limits() } : { [kind.value]: true };
+        if (until.value) body.expires = new Date(until.value).toISOString().replace(/\.\d+/, "");
+        if (why.value) body.why = why.value;
+        await ask("PUT", path("rules", rule, "overrides", whom.value), { body, note: why.value, match: row?.version, absent: !row });
+        note("the override is in force");
+        close(true);
+      } catch (e) {
+        error.textContent = e.hint ? `${e.message}: ${e.hint}` : e.message;
+      }
+    };
+    return h("form", { onsubmit: save }, h("p", null, "Rule ", h("strong", null, rule)),
+      text ? null : field("Subject", whom, "The value that the rule counts by; several with commas between."), field("It gets", kind), limitField,
+      field("Until", until, "In your time zone; empty: until it is removed."), field("Why", why), error,
+      h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Save")));
+  });
+}
+
+/** To what one subject of a rule has used. */
+export const subjectLink = (rule, by, cut) => cut ? h("span", null, subject(by), h("small", null, " (only the beginning is kept)")) : h("a", { href: `#/refused/${[rule, ...by.map((one) => one.value)].map(encodeURIComponent).join("/")}` }, subject(by));
+
+/** Asks before something that cannot be undone from here. */
+export const confirmed = (title, text, action, danger = true) =>
+  dialog(title, (close) => h("div", null, h("p", null, text),
+    h("div", { class: "actions" }, button("Cancel", () => close(false)), button(action, () => close(true), { class: danger ? "danger" : "main" }))));
+
+/** Lines of a history, newest first. */
+export function changesTable(events, undo) {
+  return table("Changes", ["when", "what", "who", "why", { text: "", class: "tight" }], events.map((event) => [
+    h("time", { datetime: event.at, title: event.at }, ago(event.at)),
+    h("details", null,
+      h("summary", null, `${event.what} ${event.rule || `setting ${event.row}`}${event.table === "WEIR_OVERRIDES" ? ` for ${event.row}` : ""}`),
+      event.rule ? h("p", null, h("a", { href: `#/rule/${encodeURIComponent(event.rule)}` }, `Show ${event.rule}`)) : null,
+      diff(event.before && (event.before.rule ?? event.before), event.after && (event.after.rule ?? event.after))),
+    event.who, event.note,
+    h("span", { class: "tools" }, event.rule && throttleButton({ rule: event.rule }), may("operate") && button("Undo", () => undo(event), { class: "small", "aria-label": `Undo change ${event.number}` })),
+  ]), { class: "cards" });
+}
+
+export async function undo(event) {
+  await attempt(async () => {
+    const { data } = await ask("POST", `/v1/undo${query({ number: event.number })}`);
+    note(data.text ?? `change ${event.number} is undone`);
+  });
+}

@@ -1,0 +1,77 @@
+// One rule: what it says, what it does, its overrides and its history.
+import { ask, get, mayChange, path, query } from "./api.js";
+import { RANGES, rates, ruleCounts, startOf, sum } from "./counts.js";
+import { button, h, table } from "./dom.js";
+import { ago, instant, number } from "./format.js";
+import { edit } from "./edit.js";
+import { attempt, byText, changesTable, choice, confirmed, override, overrideWords, pill, removeOverride, undo } from "./parts.js";
+import { chart } from "./chart.js";
+import { yaml } from "./text.js";
+
+const OVERRIDES = 50;
+
+function buttons(row, again) {
+  if (!mayChange()) return [];
+  const enabled = row.enabled && row.state !== "off";
+  return [
+    button("Edit…", async () => (await edit(row)) && again(), { class: "main" }),
+    row.state === "enforce" && button("Only count (shadow)", () => change({ mode: "shadow" })),
+    row.state === "shadow" && button("Enforce", () => change({ mode: "enforce" })),
+    button(enabled ? "Disable" : "Enable", async () => (await attempt(() => ask("POST", path("rules", row.id, enabled ? "disable" : "enable"), { match: row.version })), again())),
+    button("Remove…", async () => {
+      if ((await confirmed(`Remove ${row.id}?`, "Its requests are not limited by it any more. The history keeps it, and Undo brings it back.", "Remove")) && (await attempt(() => ask("DELETE", path("rules", row.id), { match: row.version }), `${row.id} is removed`)))
+        location.hash = "#/rules";
+    }, { class: "danger" }),
+  ];
+  async function change(body) {
+    await attempt(() => ask("PATCH", path("rules", row.id), { body, match: row.version }), "in force");
+    again();
+  }
+}
+
+async function overrides(id, after, again) {
+  const data = await get(path("rules", id, "overrides") + query({ most: OVERRIDES + 1, after }));
+  const list = data.overrides.slice(0, OVERRIDES);
+  const add = mayChange("operate") && button("Add an override…", async () => {
+    if (await override(id)) again();
+  }, { class: "small" });
+  return h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "Overrides"), add),
+    list.length
+      ? table("Overrides", ["subject", "gets", "until", "why", { text: "", class: "tight" }], list.map((one) => [
+        one.subject, overrideWords(one), one.override?.expires ? instant(one.override.expires) : "", one.override?.why ?? "",
+        mayChange("operate") && h("span", { class: "tools" }, button("Change…", async () => (await override(id, one.subject, one)) && again(), { class: "small" }),
+          button("Remove", async () => (await removeOverride(id, one)) && again(), { class: "small danger" })),
+      ]), { class: "cards" })
+      : h("p", { class: "quiet" }, "Every subject has the limits of the rule. An override gives one subject other limits, or none."),
+    data.overrides.length > OVERRIDES && h("a", { class: "button", href: `#/rule/${encodeURIComponent(id)}${query({ after: list.at(-1).subject })}` }, "Next page"));
+}
+
+export async function show({ words: [id], parameters, again }) {
+  const row = await get(path("rules", id));
+  const range = RANGES.find((one) => one.key === parameters.get("range")) ?? RANGES[1];
+  const counts = (await ruleCounts([id], range).catch(() => new Map())).get(id);
+  const history = await get(path("rules", id, "history") + query({ most: 20 })).catch(() => null);
+  const plot = counts && chart({
+    title: `The last ${range.name.toLowerCase()}`, start: startOf(counts), step: counts.step_s,
+    series: [
+      { name: "passed", kind: "passed", values: rates(counts, counts.passed) },
+      { name: "refused", kind: "refused", values: rates(counts, counts.refused) },
+      ...(sum(counts.would_refuse) ? [{ name: "would be refused", kind: "shadow", values: rates(counts, counts.would_refuse) }] : []),
+    ],
+  });
+  return [
+    h("div", { class: "head" }, h("h1", null, id, " ", pill(row.state)), h("div", { class: "tools" }, buttons(row, again))),
+    row.problems.length ? h("div", { class: "banner" }, row.problems.map((one) => h("p", null, one))) : null,
+    h("div", { class: "columns" },
+      h("section", { class: "card" }, h("h2", null, "What it says"),
+        h("p", null, row.limits ?? ""), h("p", { class: "quiet" }, byText(row)),
+        h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": "The rule as YAML" }, h("span", null, typeof row.rule === "string" ? row.rule : yaml(row.rule))),
+        row.updated_at ? h("p", { class: "quiet" }, `${row.updated_by || "somebody"}, ${ago(row.updated_at)}${row.note ? `: ${row.note}` : ""}`) : null),
+      h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "What it does"),
+        choice("Time", RANGES, range.key, (one) => (location.hash = `#/rule/${encodeURIComponent(id)}${query({ range: one.key })}`))),
+        plot ?? h("p", { class: "quiet" }, "Nothing was counted yet."),
+        counts && h("p", { class: "quiet" }, `${number(sum(counts.passed))} passed, ${number(sum(counts.refused))} refused, ${number(sum(counts.would_refuse))} would have been refused`))),
+    await overrides(id, parameters.get("after"), again).catch((error) => h("p", { class: "banner mild" }, error.message)),
+    history && h("section", { class: "card" }, h("h2", null, "History"), changesTable(history.events, async (event) => (await undo(event), again()))),
+  ].filter(Boolean);
+}

@@ -1,0 +1,58 @@
+// All rules: what each says, what it does, and who changed it last.
+import { get, mayChange, query } from "./api.js";
+import { RANGES, ruleCounts, sum } from "./counts.js";
+import { button, empty, h, table } from "./dom.js";
+import { ago, number } from "./format.js";
+import { edit } from "./edit.js";
+import { byText, callOf, pill, throttle, throttleButton } from "./parts.js";
+import { spark } from "./chart.js";
+
+const PAGE = 50, DAY = { ...RANGES[1], step: "30m" };
+const STATES = ["", "enforce", "shadow", "disabled", "off", "expired", "bad"];
+
+function line(row, counts) {
+  const own = counts?.get(row.id), passed = sum(own?.passed), refused = sum(own?.refused), would = sum(own?.would_refuse);
+  return [
+    h("span", null, h("a", { href: `#/rule/${encodeURIComponent(row.id)}` }, row.id), h("br"), pill(row.state), row.problems.length ? h("p", { class: "error" }, row.problems[0]) : null),
+    h("span", null, row.limits ?? "", h("br"), h("small", null, byText(row))),
+    own ? h("span", null, spark(own.passed, `${number(passed)} passed in a day`), h("small", null, number(passed))) : "",
+    own ? h("span", null, spark(would ? own.would_refuse : own.refused, would ? `${number(would)} would have been refused in a day` : `${number(refused)} refused in a day`, would ? "shadow" : "refused"),
+      h("small", null, would ? `${number(would)} would be` : number(refused))) : "",
+    row.updated_at ? h("span", null, ago(row.updated_at), h("br"), h("small", null, row.updated_by)) : "",
+    throttleButton(callOf(row.rule)) || "",
+  ];
+}
+
+export async function show({ parameters, again }) {
+  const q = parameters.get("q") ?? "", state = parameters.get("state") ?? "", after = parameters.get("after") ?? "";
+  const ask = () => get(`/v1/rules${query({ most: PAGE + 1, after, q, state })}`);
+  // The last rule of the page before may be gone meanwhile: begin again.
+  const data = await ask().catch((error) => (error.status === 404 && after ? (location.replace(`#/rules${query({ q, state })}`), { rules: [], count: 0 }) : Promise.reject(error)));
+  const more = data.rules.length > PAGE;
+  data.rules = data.rules.slice(0, PAGE);
+  const counts = await ruleCounts(data.rules.map((row) => row.id), DAY).catch(() => null);
+  const go = (more) => (location.hash = `#/rules${query({ q, state, ...more })}`);
+  const search = h("input", { type: "search", value: q, "aria-label": "Search rules", placeholder: "id, path, event, limit" });
+  const filter = h("select", { "aria-label": "State", onchange: () => go({ state: filter.value }) },
+    STATES.map((one) => h("option", { value: one }, one || "every state")));
+  filter.value = state;
+  const head = h("div", { class: "head" },
+    h("h1", null, "Rules", h("small", null, ` ${number(data.count)}`)),
+    h("form", { class: "tools", role: "search", onsubmit: (event) => (event.preventDefault(), go({ q: search.value })) }, search, filter),
+    h("div", { class: "tools" },
+      mayChange() && button("Throttle a call…", async () => (await throttle()) && again(), { class: "main" }),
+      mayChange() && button("New rule…", async () => (await edit(null)) && again())));
+  const notes = [];
+  if (data.read_only) notes.push(h("p", { class: "banner mild" }, `The rules are in ${data.source}, a file that weir only reads: change the file, and weir follows.`));
+  if (data.problem_count) notes.push(h("p", { class: "banner" }, `${number(data.problem_count)} rows have problems; their last good versions are in force. `, h("a", { href: "#/rules?state=bad" }, "Show them")));
+  if (!data.rules.length)
+    return [head, ...notes, q || state
+      ? empty("No rule is like that", h("p", null, h("a", { href: "#/rules" }, "Show all rules")))
+      : empty("There is no rule yet", h("p", null, "A rule limits some requests: by user, by address, or all together. Begin with a call that you want to slow down."))];
+  const last = data.rules.at(-1).id;
+  return [head, ...notes,
+    h("div", { class: "card" }, table("Rules", ["rule", "limits", "passed, a day", "refused, a day", "changed", { text: "", class: "tight" }], data.rules.map((row) => line(row, counts)), { class: "cards" })),
+    h("nav", { class: "tools", "aria-label": "Pages" },
+      after && h("a", { class: "button", href: `#/rules${query({ q, state })}` }, "First page"),
+      more && h("a", { class: "button", href: `#/rules${query({ q, state, after: last })}` }, "Next page"))];
+}

@@ -1,0 +1,81 @@
+// Why is a request refused, or not? Each rule says whether it applies, and what is used.
+import { get, query } from "./api.js";
+import { empty, field, h, table } from "./dom.js";
+import { instant, span } from "./format.js";
+import { limits, pill, subjectLink, throttleButton } from "./parts.js";
+
+const ATTRIBUTES = [["method", "GET"], ["path", "/entity/42"], ["host", "api.example.com"], ["ip", "203.0.113.9"], ["user", ""], ["event", "ocr"], ["key", "u1"], ["cost", "1"]];
+
+const OTHERS_MAX = 100;
+
+function explained(rule) {
+  return h("section", { class: "card" },
+    h("div", { class: "head" }, h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), " ", pill(rule.mode)),
+      h("span", null, rule.by.length ? subjectLink(rule.id, rule.by) : "all together", rule.plan ? ` · plan ${rule.plan}` : "", rule.override ? " · has an override" : "")),
+    rule.penalty?.penalised ? h("p", { class: "banner" }, `Penalised until ${instant(rule.penalty.until)}: every request is refused.`) : null,
+    limits(rule.limits, rule.id));
+}
+
+function verdict(data) {
+  const v = data.verdict;
+  return h("p", { class: v.allowed ? "banner mild" : "banner", role: "status" }, h("strong", null, v.allowed ? "It would pass" : "It would be refused"),
+    v.allowed ? "." : ` by ${v.rule}${v.limit ? `, limit ${v.limit}` : ""}; retry in ${span(Math.ceil((v.retry_after_ms ?? 0) / 1000))}.`);
+}
+
+/** The rules that do not apply, asked for when somebody wants them. */
+function others(request, count) {
+  const place = h("div");
+  const open = async () => {
+    if (place.childElementCount) return;
+    const data = await get(`/v1/explain?${request}`);
+    const rules = data.rules.filter((rule) => !rule.applies);
+    place.append(table("Rules that do not apply", ["rule", "why not"],
+      rules.slice(0, OTHERS_MAX).map((rule) => [h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), rule.text ?? rule.reason])));
+    if (rules.length > OTHERS_MAX) place.append(h("p", { class: "quiet" }, `and ${rules.length - OTHERS_MAX} more`));
+  };
+  return h("details", { class: "card", ontoggle: () => open().catch((error) => place.replaceChildren(h("p", { class: "error" }, error.message))) },
+    h("summary", null, `${count} rules do not apply`), place);
+}
+
+async function recent(asked) {
+  const data = await get("/v1/refusals?most=20").catch(() => null);
+  if (!data) return null;
+  return h("section", { class: "card" }, h("h2", null, "Recent refusals"),
+    data.refusals.length
+      ? table("Recent refusals", ["when", "rule", "whom", "what", { text: "", class: "tight" }], data.refusals.map((one) => [
+        instant(one.time), one.rule ? h("span", null, h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule), one.shadow ? h("small", null, " only counted (shadow)") : null) : one.reason,
+        one.rule ? subjectLink(one.rule, one.by, one.cut) : "", [one.request?.event, one.request?.method, one.request?.path].filter(Boolean).join(" "),
+        one.request && h("span", { class: "tools" }, h("a", { class: "button small", href: `#/why${query({ ...one.request, refused_by: one.rule })}` }, "Why?"), throttleButton({ ...one.request, by: one.by[0]?.name })),
+      ]), { class: "cards" })
+      : h("p", { class: "quiet" }, asked ? "Nothing was refused since the start." : "Nothing was refused since the start. Type a request above to see how the rules would judge it."));
+}
+
+export async function show({ parameters }) {
+  const controls = Object.fromEntries(ATTRIBUTES.map(([name, example]) => [name, h("input", { placeholder: example, value: parameters.get(name) ?? "", spellcheck: "false" })]));
+  const headers = h("textarea", { rows: "2", placeholder: "X-Plan: free", spellcheck: "false", value: parameters.getAll("header").join("\n") });
+  const refusedBy = parameters.get("refused_by"), request = new URLSearchParams(parameters);
+  request.delete("refused_by");
+  const asked = [...request.keys()].length > 0;
+  const send = (event) => {
+    event.preventDefault();
+    const values = Object.fromEntries(Object.entries(controls).map(([name, control]) => [name, control.value.trim()]));
+    location.hash = `#/why${query({ ...values, header: headers.value.split("\n").map((one) => one.trim()).filter(Boolean) })}`;
+  };
+  const form = h("form", { class: "card", onsubmit: send }, h("div", { class: "row" }, ATTRIBUTES.map(([name]) => field(name, controls[name]))),
+    field("Headers", headers, "One a line."), h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Explain")));
+  const parts = [h("h1", null, "Why"), form];
+  if (asked) {
+    const data = await get(`/v1/explain?${request}&applies=1`).catch((error) => error);
+    if (!data.rules) parts.push(h("p", { class: "banner" }, data.message, data.hint ? `: ${data.hint}` : ""));
+    else {
+      const applied = data.rules;
+      if (refusedBy && !applied.some((rule) => rule.id === refusedBy))
+        parts.push(h("p", { class: "banner" }, `${refusedBy} refused the request, and does not apply to what weir has kept of it: add the headers that the rule uses. weir keeps no headers.`));
+      parts.push(verdict(data), ...applied.map(explained));
+      if (!applied.length) parts.push(empty("No rule applies to this request", h("p", null, "So weir lets it pass and counts nothing.")));
+      if (data.not_applied) parts.push(others(request, data.not_applied));
+    }
+  }
+  parts.push(await recent(asked));
+  return parts.filter(Boolean);
+}
