@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`weir serve` beside Redis and nginx, in one run, on loopback: ratios.
 
-    bench/serve.py BUILD/weir BUILD/bench/paced [--only resp|http|change] [--rounds N] [--seconds S] [--json]
+    bench/serve.py BUILD/weir BUILD/bench/paced [--only resp|http|change|pages] [--rounds N] [--seconds S] [--json]
 
 Each round measures both sides one after the other, the next round the other way round; what is shown is the median of the
 rounds' ratios. One loop, one worker, one Redis, on a CPU of its own; the client has the other one.
@@ -83,7 +83,7 @@ end
 
 
 class ServeBench(Bench):
-    parts = ("resp", "http", "change")
+    parts = ("resp", "http", "change", "pages")
 
     def weir(self, folder, **flags):
         rules = os.path.join(folder, "rules.yaml")
@@ -211,8 +211,8 @@ class ServeBench(Bench):
         del number
         self.admin_call(weir, "GET", "/metrics")
 
-    def disturbed(self, weir):
-        """Decisions while a rule changes every 100 ms, and the metrics are scraped every second."""
+    def while_others(self, measure, weir, calls):
+        """What is measured while others ask: calls is {name: (call, how often)}. Returns both, and how many calls there were."""
         stop, counts = threading.Event(), {}
 
         def again(name, call, period_s):
@@ -225,16 +225,18 @@ class ServeBench(Bench):
                 next_at += period_s
                 stop.wait(max(0, next_at - time.monotonic()))
 
-        threads = [
-            threading.Thread(target=again, args=("changes", self.change_rule, 0.1)),
-            threading.Thread(target=again, args=("scrapes", self.scrape, 1)),
-        ]
+        threads = [threading.Thread(target=again, args=(name, call, period)) for name, (call, period) in calls.items()]
         for thread in threads:
             thread.start()
-        result = self.paced(weir)
+        result = measure()
         stop.set()
         for thread in threads:
             thread.join()
+        return result, counts
+
+    def disturbed(self, weir):
+        """Decisions while a rule changes every 100 ms, and the metrics are scraped every second."""
+        result, counts = self.while_others(lambda: self.paced(weir), weir, {"changes": (self.change_rule, 0.1), "scrapes": (self.scrape, 1)})
         if counts["changes"] < 8 * self.options.seconds:
             sys.exit(f"only {counts['changes']} changes in {self.options.seconds} s: this says nothing; is the machine busy?")
         return {**result, **counts}
@@ -265,6 +267,36 @@ class ServeBench(Bench):
                 )
             name = f"50,000 decisions/s: p99 while {count:,} rules change / quiet"
             self.ratio(name, [b["p99_us"] / q["p99_us"] for q, b in rounds], wanted, at_most=True)
+            weir.stop()
+
+
+    # ---- while people look at the page ----
+
+    def page(self, weir, number):
+        """What a page that shows Now does in a second or so."""
+        with open(os.path.join(weir.data, "read-token"), encoding="ascii") as file:
+            headers = {"Authorization": f"Bearer {file.read().strip()}"}
+        url = f"http://127.0.0.1:{weir.ports['admin']}"
+        with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/live", None, headers), timeout=30) as events:
+            for _ in range(6):
+                events.readline()
+        if number % 3 == 0:
+            self.admin_call(weir, "GET", "/v1/counts?last=1h&step=10s")
+            self.admin_call(weir, "GET", "/v1/counts?last=1h&step=1m&rule=ocr&rule=route")
+
+    def pages(self):
+        with tempfile.TemporaryDirectory() as folder:
+            weir = self.weir(folder)
+            check = ("WEIR.CHECK", "event", "ocr", "key", "u__rand_int__")
+
+            def measure():
+                return self.redis_benchmark(weir, 16, *check)
+
+            three = {f"page {i}": (self.page, 0) for i in range(3)}
+            rounds = list(self.rounds(measure, lambda: self.while_others(measure, weir, three)[0]))
+            for (alone, alone_cpu), (watched, watched_cpu) in rounds:
+                self.say(f"  nobody looks: {alone:,.0f}/s, {alone_cpu:.2f} µs CPU; three pages: {watched:,.0f}/s, {watched_cpu:.2f} µs CPU")
+            self.ratio("RESP, pipeline 16: decisions a second, with three pages open / with none", [w[0] / a[0] for a, w in rounds], 0.97)
             weir.stop()
 
 

@@ -52,7 +52,7 @@ async function one({ words: [rule, ...by], parameters, again }) {
     by.length > 0 && mayChange("operate") && button(data.override ? "Change the override…" : "Override…", async () => (await override(rule, text, row)) && again(), { class: "main" }),
     row && mayChange("operate") && button("Remove the override", async () => (await removeOverride(rule, row)) && again()),
     penalised ? button("Lift the penalty", async () => (await attempt(() => ask("DELETE", `/v1/penalties${query({ rule, by })}`), "lifted")) && again())
-      : button("Penalise…", () => penalise(rule, by, again), { class: "danger" }),
+      : data.penalty && button("Penalise…", () => penalise(rule, by, again), { class: "danger" }),
     throttleButton({ rule, by: data.by[0]?.name }),
   ] : [];
   return [
