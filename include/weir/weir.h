@@ -67,6 +67,7 @@ enum {
     WEIR_NAME_MAX = 50,           /* bytes in a limit's name */
     WEIR_UNIT_MAX = 50,           /* bytes in the name of a limit's unit */
     WEIR_COSTS_MAX = 16,          /* costs of a request in other units */
+    WEIR_TOGETHER_MAX = 64,       /* requests that are decided together */
     WEIR_SHADOW_MAX = 16,         /* names in a struct weir_shadows */
     WEIR_ERROR_MAX = 1000,        /* bytes in an error's text, with the NUL */
     WEIR_USAGE_LIMITS = 16,       /* limits in a struct weir_usage, and in the header RateLimit-Policy */
@@ -201,6 +202,13 @@ struct weir_rule_said {
     enum weir_penalty penalty;
 };
 
+/* What a request does with its costs. */
+enum weir_charging {
+    WEIR_CHARGE_IF_ROOM, /* charges them if all limits have room */
+    WEIR_CHARGE_ALWAYS,  /* charges them, whether or not there is room; the verdict says whether there was */
+    WEIR_GIVE_BACK       /* gives them back, as far as they are used, and passes */
+};
+
 /* The request to decide about. Fields that are not set (zero) are ignored. Spaces and tabs at the beginning and end of
  * method, host, ip and header values are ignored, too; user, event and key count as they are given, so trim what you take
  * from a header. weir does not keep the request or its strings after the call. It writes *receipt, *shadows and *usage when
@@ -214,8 +222,17 @@ struct weir_request {
     struct weir_str user; /* if it is not set, weir calls options.user_id */
     struct weir_str event;
     struct weir_str key;
+    struct weir_str domain; /* of the descriptor, as Envoy's rate limit filter sends it */
     const struct weir_header *headers;
     size_t header_count;
+    /* The entries of a descriptor of Envoy's rate limit service, in its order: the name is the key. An entry with an empty
+     * value is there all the same. */
+    const struct weir_header *descriptor;
+    size_t descriptor_count;
+    /* A limit that the caller brings, for rules with `limits: given`: at most given_max in each window of given_window_ms,
+     * counted from 1970. given_window_ms is 0: it brings none. */
+    uint64_t given_max;
+    uint64_t given_window_ms;
     uint64_t cost; /* how much to charge in the unit `requests`, up to WEIR_AMOUNT_MAX; 0 decides without charging */
     /* Costs in other units, at most WEIR_COSTS_MAX, each unit once and never `requests`. A unit that is not named costs 0:
      * its limits refuse only if more than their max is used. All units pass or fail together. */
@@ -223,10 +240,16 @@ struct weir_request {
     size_t cost_count;
     /* > 0: the charge is a hold, see weir_reserve. It ends after this many milliseconds unless it is settled or renewed. */
     uint32_t ttl_ms;
-    bool keep;                    /* a hold that ends by itself is kept as a charge; else it is released */
-    bool peek;                    /* decide as if `cost` were charged, but charge nothing */
-    bool brief;                   /* the caller does not need remaining, reset_ms and window_ms of an allowed verdict */
-    bool attempt;                 /* a peek whose charge follows, see weir_charge: its refusal counts for penalties */
+    bool keep;                   /* a hold that ends by itself is kept as a charge; else it is released */
+    bool peek;                   /* decide as if `cost` were charged, but charge nothing */
+    bool brief;                  /* the caller does not need remaining, reset_ms and window_ms of an allowed verdict */
+    bool attempt;                /* a peek whose charge follows, see weir_charge: its refusal counts for penalties */
+    enum weir_charging charging; /* what happens to the costs; WEIR_CHARGE_IF_ROOM unless it is set */
+    /* May be NULL: another request that is decided together with this one, and so on: at most WEIR_TOGETHER_MAX in all. All
+     * of them pass, or none is charged. They stay valid until the decision is made. What the first says of peek, brief,
+     * ttl_ms, keep, attempt, if_held and receipt counts for all. */
+    const struct weir_request *with;
+    struct weir_verdict *own;     /* out, may be NULL: what the rules of this request say, without those of the others */
     void *context;                /* for the callbacks; weir does not use it */
     struct weir_receipt *receipt; /* out, may be NULL: what was charged, for weir_settle */
     bool if_held;                 /* write *receipt only if something is held, such as a slot; else it has a count of 0 */

@@ -30,6 +30,7 @@ enum attribute_use {
     X(USER,   user,   IN_MATCH | IN_BY,   "ID",      "the user")                                                        \
     X(EVENT,  event,  IN_MATCH | IN_BY,   "NAME",    "the business action, such as ocr")                                \
     X(KEY,    key,    IN_MATCH | IN_BY,   "TEXT",    "whom or what the action is counted for")                          \
+    X(DOMAIN, domain, IN_MATCH | IN_BY,   "NAME",    "the domain of Envoy's rate limit filter")                         \
     /* A new attribute comes last. */
 
 /* The attributes that only rules have. They are not fields: the route comes from the path, and the name of a header is part
