@@ -167,12 +167,25 @@ static void slots_that_are_renewed_stay(void **state)
     weir_close(weir);
 }
 
+/* Each slot of a request has the time to live of its own limit. */
+static void slots_of_two_limits_are_released(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        take_slots("{ name: short, concurrent: 1000, ttl: 60s }, { name: long, concurrent: 1000, ttl: 1h }");
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(weir_release(weir, &slots[i], NOW + 40 * S), 2);
+    assert_int_equal(left(weir, NOW + 40 * S), 1000);
+    weir_close(weir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(they_let_no_more_through),
         cmocka_unit_test(more_is_charged_to_its_own_window),
         cmocka_unit_test(slots_that_are_renewed_stay),
+        cmocka_unit_test(slots_of_two_limits_are_released),
     };
     return cmocka_run_group_tests_name("engine/joined", tests, NULL, NULL);
 }
