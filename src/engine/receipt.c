@@ -196,7 +196,7 @@ static void add_cell(struct making *m, const struct decision *d, const struct co
     }
     struct weir_charged *charged =
         add(m, c, c->on_hold ? c->origin : cells_origin(d->bound->cells, limit, &c->taken), how_word(how));
-    if (c->on_hold && limit->algorithm == LIMIT_CONCURRENT)
+    if (__builtin_expect(limit->algorithm == LIMIT_CONCURRENT, 0))
         charged->rate = (uint64_t)hold_ttl_ms(d, c) * US_PER_MS; /* slots of one request may end at different times */
 }
 
