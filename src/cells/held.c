@@ -412,6 +412,13 @@ static void note_renewal(struct cells *cells, const struct cells_charged *charge
     cells_update(cells, note_key(charged), now_us, judge_note, &noted_us);
 }
 
+/* Returns the end of a renewed hold; 0: nothing is noted. */
+static int64_t noted_until(const struct cells *cells, const struct cells_charged *charged)
+{
+    word16 s;
+    return cell_find(cells, note_key(charged), &s) ? (int64_t)state_payload(s).time : 0;
+}
+
 /* Where a part of joined holds is looked for, in this order. What is joined ends with the last of its parts. */
 enum likeness {
     LIKE_OWN,     /* of the window or owner of the charge */
@@ -462,7 +469,7 @@ static __attribute__((noinline)) bool take_part(const struct cells *cells, struc
     uint64_t there = 0, rest = part.amount;
     if (part.id == 0 || part.alone)
         return false;
-    int64_t renewed_us = (int64_t)cells_read(cells, note_key(charged)).time;
+    int64_t renewed_us = noted_until(cells, charged);
     part.until_us = renewed_us > 0 ? renewed_us : part.until_us;
     for (uint32_t i = 0; i < h->count; i++)
         there += likeness_of(&h->holds[i], &part) < LIKE_NONE ? h->holds[i].amount : 0;
