@@ -152,6 +152,7 @@ const struct admin_route admin_routes[] = {
     { "GET", "/v1/rules/{id}/overrides/{subject}", ROLE_READ, .work = &admin_get_override },
     { "PUT", "/v1/rules/{id}/overrides/{subject}", ROLE_OPERATE, .work = &admin_put_override },
     { "DELETE", "/v1/rules/{id}/overrides/{subject}", ROLE_OPERATE, .work = &admin_delete_override },
+    { "GET", "/v1/overrides", ROLE_READ, .work = &admin_list_all_overrides },
     { "GET", "/v1/rules/{id}/history", ROLE_READ, .work = &admin_get_history },
     { "POST", "/v1/rules/{id}/undo", ROLE_OPERATE, .work = &admin_undo },
     { "GET", "/v1/settings", ROLE_READ, .work = &admin_get_settings },

@@ -19,7 +19,7 @@ struct admin_work {
     int (*run)(struct source *source, struct admin_job *job, struct weir_error *error);
     const char *change; /* for the log: "put"; NULL: it changes nothing */
     bool needs_json, takes_dry_run, needs_history;
-    bool of_all; /* history and undo: of everything */
+    bool of_all; /* overrides, history and undo: of everything */
     struct {
         const char *name; /* NULL: none */
         uint64_t min, max, otherwise;
@@ -30,7 +30,8 @@ struct admin_work {
 extern const struct admin_work admin_list_rules, admin_get_rule, admin_put_rule, admin_patch_rule, admin_enable_rule,
     admin_disable_rule, admin_delete_rule, admin_get_settings, admin_put_settings;
 /* admin_overrides.c */
-extern const struct admin_work admin_list_overrides, admin_get_override, admin_put_override, admin_delete_override;
+extern const struct admin_work admin_list_overrides, admin_list_all_overrides, admin_get_override, admin_put_override,
+    admin_delete_override;
 /* admin_history.c. Without an id: of the settings. */
 extern const struct admin_work admin_get_history, admin_undo, admin_get_all_history, admin_undo_any;
 

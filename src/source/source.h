@@ -69,10 +69,12 @@ void source_reading_done(struct source_reading *reading); /* frees reading->rule
 struct source_overrides {
     sv rule;       /* of this rule; empty: of all */
     sv subject;    /* as the row has it; empty: all */
+    sv after_rule; /* of all rules: only those that follow the subject `after` of this rule */
     sv after;      /* only those that follow this subject */
-    unsigned most; /* 0: none at all */
+    unsigned most; /* 0: none at all; UINT_MAX: no page, so that those of a file have the order of the file */
 };
-/* Reads rules and settings, and only these overrides: quickly, although there may be many others. */
+/* Reads rules and settings, and only these overrides: quickly, although there may be many others. A page of them is in the
+ * order of rules and subjects, byte by byte. */
 int source_read_overrides(struct source *source, const struct source_overrides *which, struct source_reading *ret,
                           struct weir_error *error);
 /* The same for one subject (see override_subject_text()), however it is spelled. WEIR_E_UNKNOWN_RULE: it has none. */
