@@ -120,6 +120,8 @@ def test_explained(service):
     expect("penalty" in asked["rules"][1], False)
     expect(asked["verdict"]["penalty"], True)
     expect(metric(s, "weir_penalties_total"), penalties)
+    expect([rule["penalty"][name] for name in ("after", "within_ms", "by_hand")], [3, 60_000, False])
+    has(asked["text"], "refused by login: a penalty for too many refusals; retry in ", "; it lasts until 20", "after 3 refusals within 1 min")
 
 
 def test_survives_a_restart(service):
