@@ -194,6 +194,14 @@ def test_rules_are_linted():
 
         good = lint("match: { event: ocr }\nby: key\nlimits: [10 per 1m]\nid: x\n")
         expect(good, {"valid": True, "document": {"match": {"event": "ocr"}, "by": "key", "limits": ["10 per 1m"], "id": "x"}, "errors": [], "advice": []})
+        expect(lint("id: x\nmode: shadow\nlimits: [10 per 1m]\n")["advice"], [])
+        every = lint("# why\nid: x\nby: [user]\nlimits: [0 per 1m]\n")["advice"]
+        expect([(one["line"], one["rule"]) for one in every], [(4, "x"), (2, "x")])
+        has(every[0]["text"], "limits[0]: max 0 has no room", "`mode: off`")
+        has(every[1]["text"], "match: is missing", "every request that has user;")
+        denied = lint("rules: [{ id: a, by: key, limits: 1 per 1s }]\noverrides: [{ rule: a, by: { key: k }, limits: 0 per 1s }]\n")["advice"]
+        expect(len(denied), 1)
+        has(denied[0]["text"], "if you want that, write `deny: true` in place of `limits`")
         bad = lint("id: x\nlimits:\n  - { max: -1, per: 1h }\nfoo: |\n  a\n  b\n")
         expect([(one["line"], one["rule"], one["text"].split(":")[0]) for one in bad["errors"]], [(3, "x", "limits[0].max"), (4, "x", 'unknown field "foo"; allowed')])
         for before in ("\ufeff", "---\n", "# a comment\n\n", "%YAML 1.1\n---\n"):
