@@ -52,11 +52,13 @@ struct explain_sink {
 int weir_explain(struct weir *weir, const struct weir_request *request, int64_t now_us, const struct explain_sink *sink,
                  void *data);
 
-/* One subject of a rule, whether or not a request is there. `plan` is the name of the plan whose limits to show; empty: the
- * rule's own. An override that is in force counts instead. The limits are judged for a cost of 1 in their unit. */
+/* One subject of a rule, whether or not a request is there. `plan` is the name of the plan whose limits to show; empty:
+ * those of `last_plan`, if the rule has such a plan, or the rule's own. An override that is in force counts instead. The
+ * limits are judged for a cost of 1 in their unit. */
 struct subject_question {
     struct subject_name name;
-    sv plan;
+    sv plan, last_plan;
+    bool own; /* show the rule's own limits, whatever `last_plan` is */
 };
 
 /* Calls `show` once, with a rule that applies; its strings are valid only during the call. Waits for the store until the

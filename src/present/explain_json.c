@@ -11,6 +11,7 @@ struct output {
     int64_t now_us;
     size_t rules, left_out, uncounted;
     struct penalty_cause penalty;
+    sv last_plan; /* of a subject */
 };
 
 /* Adds ,"name":"text", or null if the text is empty. */
@@ -293,6 +294,7 @@ static void add_subject(const struct explained_rule *e, void *data)
     }
     buf_char(p->out, ']');
     add_choice(e, p->out);
+    add_text(p->out, "last_plan", p->last_plan);
     add_penalty(e, p->now_us, p->out);
     add_limits(e, p->out);
     buf_add(p->out, SV("}\n"));
@@ -303,6 +305,6 @@ static void add_subject(const struct explained_rule *e, void *data)
 int subject_json(struct weir *weir, const struct subject_question *question, int64_t now_us, struct buf *out,
                  struct weir_error *error)
 {
-    struct output p = { .out = out, .now_us = now_us };
+    struct output p = { .out = out, .now_us = now_us, .last_plan = question->last_plan };
     return weir_explain_subject(weir, question, now_us, add_subject, &p, error);
 }

@@ -3,9 +3,11 @@
 #include "base/instant.h"
 #include "refused/recent.h"
 #include "serve/admin.h"
+#include "serve/plan_notes.h"
 #include "serve/stats.h"
 #include "serve/status.h"
 #include <inttypes.h>
+#include <stdio.h>
 
 enum { MOST_MAX = 1000, MOST_DEFAULT = 50 };
 
@@ -18,8 +20,8 @@ static void add_text(struct buf *out, const char *before, sv text)
         buf_add(out, SV("null"));
 }
 
-/* The parameters of GET /v1/explain for the same request. */
-static void add_request(const struct recent_request *request, struct buf *out)
+/* The parameters of GET /v1/explain for the same request. Of its headers only the one that has chosen a plan is known. */
+static void add_request(const struct recent_request *request, const struct request_plan *plan, struct buf *out)
 {
     bool first = true;
     buf_add(out, SV(", \"request\": {"));
@@ -34,10 +36,18 @@ static void add_request(const struct recent_request *request, struct buf *out)
     buf_printf(out, "%s\"cost\": [\"%" PRIu64 "\"", first ? "" : ", ", request->cost);
     for (size_t i = 0; i < request->cost_count; i++) /* the name of a unit needs no escapes */
         buf_printf(out, ", \"%s:%" PRIu64 "\"", request->costs[i].unit, request->costs[i].amount);
-    buf_printf(out, "]}, \"request_cut\": %s", request->cut ? "true" : "false");
+    buf_char(out, ']');
+    if (plan && plan->header[0]) {
+        char text[sizeof plan->header + sizeof plan->name];
+        snprintf(text, sizeof text, "%s:%s", plan->header, plan->name);
+        buf_add(out, SV(", \"header\": ["));
+        buf_json(out, weir_str(text));
+        buf_char(out, ']');
+    }
+    buf_printf(out, "}, \"request_cut\": %s", request->cut ? "true" : "false");
 }
 
-static void add_refusal(const struct recent_refusal *r, bool first, struct buf *out)
+static void add_refusal(const struct recent_refusal *r, const struct request_plan *plan, bool first, struct buf *out)
 {
     static const char *const reasons[RECENT_REASONS] = {
         [RECENT_LIMIT] = "limit",
@@ -50,6 +60,7 @@ static void add_refusal(const struct recent_refusal *r, bool first, struct buf *
     instant_text(r->at_us / US_PER_MS * US_PER_MS, at);
     buf_printf(out, "%s\n{\"number\": %" PRIu64 ", \"time\": \"%s\", ", first ? "" : ",", r->number, at);
     status_write_whom(&r->subject, out);
+    add_text(out, ", \"plan\": ", plan ? weir_str(plan->name) : (sv){ 0 });
     add_text(out, ", \"limit\": ", weir_str(r->limit));
     buf_printf(out, ", \"reason\": \"%s\", \"shadow\": %s", reasons[r->reason], r->shadow ? "true" : "false");
     if (r->status > 0)
@@ -61,7 +72,7 @@ static void add_refusal(const struct recent_refusal *r, bool first, struct buf *
     else
         buf_add(out, SV(", \"retry_after_ms\": null"));
     if (r->of_request)
-        add_request(&r->request, out);
+        add_request(&r->request, plan, out);
     else
         buf_add(out, SV(", \"request\": null, \"request_cut\": false"));
     buf_char(out, '}');
@@ -81,23 +92,34 @@ static bool collect(const struct server *server, uint64_t after, uint64_t until,
     return true;
 }
 
+bool admin_collect_plans(const struct server *server, struct plan_list *ret)
+{
+    for (unsigned i = 0; i <= server->loop_count; i++)
+        if (server->loops[i].stats && stats_collect_plans(server->loops[i].stats, ret) < 0)
+            return false;
+    plan_list_sort(ret);
+    return true;
+}
+
 void admin_refusals(struct http_call *call, struct server *server)
 {
     static const char *const names[] = { "most", "rule", "after", NULL };
     CLEANUP(recent_list_done) struct recent_list list = { 0 };
+    CLEANUP(plan_list_done) struct plan_list plans = { 0 };
     CLEANUP(buf_done) struct buf out;
     uint64_t most, after, newest = recent_newest(), left_out;
     buf_init(&out, STATUS_BYTES_MAX);
     if (!admin_check_parameters(call, names) || !admin_number(call, "most", 1, MOST_MAX, MOST_DEFAULT, &most) ||
         !admin_number(call, "after", 0, WEIR_AMOUNT_MAX, 0, &after))
         return;
-    if (!collect(server, after, newest, http_parameter(call, "rule", 0), (unsigned)most, &list, &left_out)) {
+    if (!collect(server, after, newest, http_parameter(call, "rule", 0), (unsigned)most, &list, &left_out) ||
+        !admin_collect_plans(server, &plans)) {
         http_error(call, 503, NULL, "out of memory for the answer");
         return;
     }
     buf_add(&out, SV("{\"refusals\": ["));
     for (size_t i = 0; i < list.count && i < most; i++)
-        add_refusal(&list.entries[i], i == 0, &out);
+        add_refusal(&list.entries[i], plan_list_find(&plans, list.entries[i].number), i == 0, &out);
     buf_printf(&out, "],\n\"newest\": %" PRIu64 ", \"left_out\": %" PRIu64 "}\n", newest, left_out);
     admin_answer(call, SV(""), &out);
 }

@@ -7,6 +7,7 @@
 #include "present/present.h"
 #include "serve/admin.h"
 #include "serve/log.h"
+#include "serve/plan_notes.h"
 #include "serve/stats.h"
 #include <jansson.h>
 
@@ -55,6 +56,23 @@ static void fail(struct http_call *call, int r, const struct weir_error *error)
 
 /* ---- looking ---- */
 
+/* The plan with which the subject was last refused; empty: not known. False: no memory. */
+static bool last_plan(const struct server *server, const struct subject_name *name, struct request_plan *ret)
+{
+    CLEANUP(plan_list_done) struct plan_list plans = { 0 };
+    struct subject subject;
+    struct weir_error error;
+    ret->name[0] = '\0';
+    if (weir_name_subject(server->weir, name, &subject, &error) < 0)
+        return error.code != WEIR_E_NO_MEMORY; /* another mistake is reported by who looks at the subject */
+    if (!admin_collect_plans(server, &plans))
+        return false;
+    const struct request_plan *found = plan_list_newest(&plans, subject.key);
+    if (found)
+        *ret = *found;
+    return true;
+}
+
 void admin_get_subject(struct http_call *call, struct server *server)
 {
     static const char *const names[] = { "rule", "by", "plan", NULL };
@@ -64,7 +82,13 @@ void admin_get_subject(struct http_call *call, struct server *server)
     buf_init(&out, ADMIN_BODY_MAX);
     if (!read_subject(call, names, "GET /v1/subjects?rule=ID&by=VALUE&by=VALUE", &asked))
         return;
-    struct subject_question question = { asked.name, http_parameter(call, "plan", 0) };
+    struct request_plan last;
+    if (!last_plan(server, &asked.name, &last)) {
+        http_error(call, 503, NULL, "out of memory");
+        return;
+    }
+    sv plan = http_parameter(call, "plan", 0);
+    struct subject_question question = { asked.name, plan, weir_str(last.name), .own = plan.ptr != NULL };
     int r = subject_json(server->weir, &question, loop_now_us(call->loop), &out, &error);
     if (r < 0)
         fail(call, r, &error);

@@ -84,6 +84,61 @@ def test_secrets_are_cut():
         expect("swordfish" in text or "hunter2" in text, False)
 
 
+PLANS = """
+rules:
+  - id: api
+    match: { event: api }
+    by: [user]
+    limits: [ { name: n, algorithm: fixed_window, max: 9, per: 24h } ]
+    plan: "header:X-Plan"
+    plans:
+      free: [ { name: n, algorithm: fixed_window, max: 2, per: 24h } ]
+      "<b>": [ { name: n, algorithm: fixed_window, max: 0, per: 24h } ]
+  - { id: more, match: { event: more }, by: [key], ignore_case: true, mode: shadow, plan: "header:X-Plan", plans: { Free: 0 per 24h } }
+"""
+
+
+def test_plans_are_kept():
+    """Not the header, which may be anything: the name of a plan that the rule has."""
+    def subject(s, by, more=""):
+        answer = s.steer("GET", f"/v1/subjects?rule=api&by={by}{more}")
+        expect(answer.status, 200, answer.body)
+        found = answer.json()
+        return found["plan"], found["last_plan"], found["limits"][0]["max"]
+
+    with Checked(rules=PLANS) as s:
+        for _ in range(2):
+            expect(s.check(event="api", user="fred", headers={"X-Plan": "free", "X-Other": "hunter2"}).status, 200)
+        expect(subject(s, "fred"), (None, None, 9), "never refused")
+        refuse(s, event="api", user="fred", headers={"X-Plan": "free", "X-Other": "hunter2"})
+        found = recent(s)["refusals"][0]
+        expect((found["plan"], found["request"]["header"]), ("free", ["x-plan:free"]))
+        expect("hunter2" in str(found), False)
+        why = explain(s, found)
+        expect((why["verdict"]["allowed"], why["verdict"]["max"], why["rules"][0]["plan"]), (False, 2, "free"))
+        expect(subject(s, "fred"), ("free", "free", 2))
+        expect(subject(s, "fred", "&plan="), (None, "free", 9), "the rule's own")
+        expect(subject(s, "fred", "&plan=%3Cb%3E"), ("<b>", "free", 0))
+        expect(subject(s, "ann"), (None, None, 9), "somebody else")
+        refuse(s, event="api", user="fred", headers={"X-Plan": "<b>"})
+        expect(subject(s, "fred"), ("<b>", "<b>", 0), "the newest")
+        for _ in range(9):
+            s.check(event="api", user="bob", headers={"X-Plan": "gold"})
+        refuse(s, event="api", user="bob", headers={"X-Plan": "gold"})
+        found = recent(s)["refusals"][0]
+        expect((found["plan"], "header" in found["request"]), (None, False), "a value that is no plan is not kept")
+        expect(s.check(event="more", key="k", headers={"X-Plan": "FREE"}).status, 200)
+        found = recent(s)["refusals"][0]
+        expect((found["shadow"], found["plan"], found["request"]["header"]), (True, "Free", ["x-plan:Free"]), "as the rule spells it")
+        # The rule loses the plan: its own limits are shown.
+        s.write_rules(PLANS.replace("free:", "other:"))
+        until(lambda: "other" in s.steer("GET", "/v1/subjects?rule=api&by=fred").json()["plans"], "the new rules")
+        refuse(s, event="api", user="eve", headers={"X-Plan": "<b>"})
+        s.write_rules(PLANS.replace('"<b>":', "new:"))
+        until(lambda: "new" in s.steer("GET", "/v1/subjects?rule=api&by=fred").json()["plans"], "the new rules")
+        expect(subject(s, "eve"), (None, "<b>", 9))
+
+
 def test_shadow_rules_are_marked():
     with Checked(rules=RULES) as s:
         expect(s.check(event="tried", user="<img src=x onerror=alert(1)>").status, 200)
