@@ -84,6 +84,33 @@ def test_secrets_are_cut():
         expect("swordfish" in text or "hunter2" in text, False)
 
 
+def test_the_same_in_a_row_are_grouped():
+    with Checked("--threads", "1", rules=RULES) as s:
+        refuse(s, 403, path="/login", ip="192.0.2.9")
+        for key in ("a", "a", "a", "b", "a"):
+            refuse(s, event="ocr", key=key, costs={"pages": 6})
+        refuse(s, 403, path="/login", ip="192.0.2.9")
+        flat, grouped = recent(s), recent(s, "?group=1")
+        expect([one["count"] for one in flat["refusals"]], [1] * 7)
+        expect(all(one["first"] == one["time"] for one in flat["refusals"]), True)
+        expect([(one["rule"], one["by"][0]["value"], one["count"]) for one in grouped["refusals"]],
+               [("login", "192.0.2.9", 1), ("ocr", "a", 1), ("ocr", "b", 1), ("ocr", "a", 3), ("login", "192.0.2.9", 1)])
+        run = grouped["refusals"][3]
+        expect((run["number"], run["time"], run["first"]), (flat["refusals"][3]["number"], flat["refusals"][3]["time"], flat["refusals"][5]["time"]))
+        expect([one["count"] for one in recent(s, "?group=1&most=4")["refusals"]], [1, 1, 1, 3], "`most` counts entries")
+        expect([one["count"] for one in recent(s, "?group=1&rule=ocr")["refusals"]], [1, 1, 3])
+        after = flat["refusals"][4]["number"]
+        expect([one["count"] for one in recent(s, f"?group=1&after={after}")["refusals"]], [1, 1, 1, 1], "what is new of a run")
+        expect([one["count"] for one in recent(s, "?group=1&rule=login")["refusals"]], [2])
+        # Another limit, and another reason.
+        refuse(s, event="pen", key="k")
+        refuse(s, event="pen", key="k")
+        refuse(s, event="pen", key="k")
+        expect([(one["reason"], one["count"]) for one in recent(s, "?group=1&rule=pen")["refusals"]], [("penalty", 2), ("limit", 1)])
+        for query in ("?group=2", "?group=x", "?group="):
+            expect(s.steer("GET", "/v1/refusals" + query).status, 400, query)
+
+
 PLANS = """
 rules:
   - id: api
