@@ -22,7 +22,7 @@ static int ask(const struct rules_call *call, const char *method, const char *pa
     int r = client_read_token(&service, &token, error);
     if (r < 0)
         return r;
-    int status = client_ask(service.admin, sv_trim(buf_sv(&token)), method, path, call->author.who, body, ret_body, &why);
+    int status = client_ask(service.admin, sv_trim(buf_sv(&token)), method, path, &call->author, body, ret_body, &why);
     if (status < 0)
         return err_set(error, why.code, "%s: %s", service.admin, why.text);
     return status;

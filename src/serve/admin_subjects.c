@@ -98,7 +98,8 @@ void admin_get_subject(struct http_call *call, struct server *server)
 
 /* ---- changing ---- */
 
-int subject_reset(struct server *server, const struct subject_reset *whom, int64_t now_us, struct weir_error *error)
+int subject_reset(struct server *server, const struct subject_reset *whom, int64_t now_us, struct subject *ret,
+                  struct weir_error *error)
 {
     struct weir_forgotten forgotten;
     int r = weir_forget(server->weir, whom->rule, whom->values, whom->count, now_us, &forgotten, error);
@@ -109,11 +110,14 @@ int subject_reset(struct server *server, const struct subject_reset *whom, int64
         return 1;
     }
     log_freed(&forgotten.subject, whom->author, whom->from);
+    if (ret)
+        subject_copy(ret, &forgotten.subject);
     return 0;
 }
 
 /* The same for its penalty. */
-static int subject_lift(struct server *server, const struct subject_reset *whom, int64_t now_us, struct weir_error *error)
+static int subject_lift(struct server *server, const struct subject_reset *whom, int64_t now_us, struct subject *ret,
+                        struct weir_error *error)
 {
     struct weir_forgotten lifted;
     int r = weir_lift(server->weir, whom->rule, whom->values, whom->count, now_us, &lifted, error);
@@ -124,24 +128,29 @@ static int subject_lift(struct server *server, const struct subject_reset *whom,
         return 1;
     }
     log_lifted(&lifted.subject, whom->author, whom->from);
+    subject_copy(ret, &lifted.subject);
     return 0;
 }
 
-typedef int subject_change(struct server *server, const struct subject_reset *whom, int64_t now_us,
+typedef int subject_change(struct server *server, const struct subject_reset *whom, int64_t now_us, struct subject *ret,
                            struct weir_error *error);
 
-static void change_subject(struct http_call *call, struct server *server, subject_change *change, const char *hint)
+static void change_subject(struct http_call *call, struct server *server, subject_change *change, const char *what,
+                           const char *hint)
 {
     static const char *const names[] = { "rule", "by", NULL };
     struct asked_subject asked;
     struct weir_error error;
-    if (!read_subject(call, names, hint, &asked))
+    struct source_author author;
+    struct subject subject;
+    if (!read_subject(call, names, hint, &asked) || !admin_read_author(call, &author))
         return;
-    struct subject_reset whom = { asked.rule, asked.by, asked.name.by_count, admin_author(call), conn_from(call->conn) };
-    int r = change(server, &whom, loop_now_us(call->loop), &error);
-    if (r == 0)
+    struct subject_reset whom = { asked.rule, asked.by, asked.name.by_count, author.who, conn_from(call->conn) };
+    int r = change(server, &whom, loop_now_us(call->loop), &subject, &error);
+    if (r == 0) {
+        admin_record(server, what, &subject, 0, author);
         http_answer(call, &(struct http_answer){ .status = 204 });
-    else if (r == 1)
+    } else if (r == 1)
         http_error(call, 404, NULL, "%s", error.text);
     else
         fail(call, r, &error);
@@ -149,12 +158,12 @@ static void change_subject(struct http_call *call, struct server *server, subjec
 
 void admin_reset(struct http_call *call, struct server *server)
 {
-    change_subject(call, server, subject_reset, "DELETE /v1/subjects?rule=ID&by=VALUE&by=VALUE");
+    change_subject(call, server, subject_reset, "reset", "DELETE /v1/subjects?rule=ID&by=VALUE&by=VALUE");
 }
 
 void admin_lift(struct http_call *call, struct server *server)
 {
-    change_subject(call, server, subject_lift, "DELETE /v1/penalties?rule=ID&by=VALUE&by=VALUE");
+    change_subject(call, server, subject_lift, "lift", "DELETE /v1/penalties?rule=ID&by=VALUE&by=VALUE");
 }
 
 /* ---- penalising ---- */
@@ -187,8 +196,10 @@ void admin_penalise(struct http_call *call, struct server *server)
     struct asked_subject asked;
     struct penalised_entry entry;
     struct weir_error error;
+    struct source_author author;
     int64_t length_us, now_us = loop_now_us(call->loop);
-    if (!read_subject(call, names, "PUT /v1/penalties?rule=ID&by=VALUE&by=VALUE", &asked) || !read_length(call, &length_us))
+    if (!read_subject(call, names, "PUT /v1/penalties?rule=ID&by=VALUE&by=VALUE", &asked) ||
+        !read_length(call, &length_us) || !admin_read_author(call, &author))
         return;
     int r = weir_penalise(server->weir, &asked.name, length_us, now_us, &entry, &error);
     if (r < 0) {
@@ -197,7 +208,8 @@ void admin_penalise(struct http_call *call, struct server *server)
         http_error(call, 409, hint, "%s", error.text);
     } else {
         stats_add_penalised(call->loop->stats, &entry, now_us);
-        log_penalised(&entry.subject, length_us, admin_author(call), conn_from(call->conn));
+        log_penalised(&entry.subject, length_us, author.who, conn_from(call->conn));
+        admin_record(server, "penalise", &entry.subject, length_us, author);
         http_answer(call, &(struct http_answer){ .status = 204 });
     }
 }
