@@ -66,4 +66,22 @@ struct subject_question {
 int weir_explain_subject(struct weir *weir, const struct subject_question *question, int64_t now_us,
                          void (*show)(const struct explained_rule *rule, void *data), void *data, struct weir_error *error);
 
+/* A subject that a rule knows. */
+struct found_subject {
+    const struct rule *rule; /* which counts by one attribute */
+    sv value;                /* as it is counted */
+    bool known;              /* false: the store counts, and was not asked */
+    bool used;               /* one of its limits is not unused */
+    bool penalised, overridden;
+};
+struct subject_search {
+    sv value; /* as people write it */
+    sv after; /* only rules after the one with this id; empty: all */
+};
+/* Looks for the value as the subject of each rule that is not off and counts by one attribute, in their order. Asks no
+ * store: rules that count there are shown with `known` false. `show` returns whether to go on; its argument is valid only
+ * during the call. WEIR_E_UNKNOWN_RULE: there is no rule `after`. */
+int weir_find_subjects(struct weir *weir, const struct subject_search *search, int64_t now_us,
+                       bool (*show)(const struct found_subject *found, void *data), void *data, struct weir_error *error);
+
 #endif

@@ -206,6 +206,7 @@ struct plan_list;
 bool admin_collect_plans(const struct server *server, struct plan_list *ret);
 void admin_refusals(struct http_call *call, struct server *server);
 /* admin_subjects.c */
+void admin_find_subjects(struct http_call *call, struct server *server);
 void admin_get_subject(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);
 void admin_lift(struct http_call *call, struct server *server);

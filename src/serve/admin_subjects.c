@@ -10,6 +10,7 @@
 #include "serve/plan_notes.h"
 #include "serve/stats.h"
 #include <jansson.h>
+#include <stdio.h>
 
 /* ---- which subject ---- */
 
@@ -90,6 +91,67 @@ void admin_get_subject(struct http_call *call, struct server *server)
     sv plan = http_parameter(call, "plan", 0);
     struct subject_question question = { asked.name, plan, weir_str(last.name), .own = plan.ptr != NULL };
     int r = subject_json(server->weir, &question, loop_now_us(call->loop), &out, &error);
+    if (r < 0)
+        fail(call, r, &error);
+    else
+        admin_answer(call, SV(""), &out);
+}
+
+/* ---- finding ---- */
+
+enum { FOUND_MAX = 1000, FOUND_DEFAULT = 100 };
+
+struct found_list {
+    struct buf *out;
+    uint64_t count, most;
+    bool more; /* there are others */
+    char last[WEIR_ID_MAX + 1];
+};
+
+static bool add_found(const struct found_subject *found, void *data)
+{
+    struct found_list *list = data;
+    struct buf *out = list->out;
+    list->more = list->count == list->most;
+    if (list->more)
+        return false;
+    snprintf(list->last, sizeof list->last, "%.*s", SV_FMT(found->rule->id));
+    buf_add(out, list->count++ ? SV(",\n{\"rule\": ") : SV("\n{\"rule\": "));
+    buf_json(out, found->rule->id);
+    buf_add(out, SV(", \"by\": [{\"name\": \"")); /* an attribute and the name of a header need no escapes */
+    rule_by_text(&found->rule->by[0], out);
+    buf_add(out, SV("\", \"value\": "));
+    buf_json(out, found->value);
+    buf_printf(out, "}], \"used\": %s, \"penalised\": %s, \"overridden\": %s}",
+               !found->known ? "null"
+               : found->used ? "true"
+                             : "false",
+               found->penalised ? "true" : "false", found->overridden ? "true" : "false");
+    return true;
+}
+
+void admin_find_subjects(struct http_call *call, struct server *server)
+{
+    static const char *const names[] = { "value", "most", "after", NULL };
+    CLEANUP(buf_done) struct buf out;
+    struct weir_error error;
+    struct found_list list = { .out = &out };
+    struct subject_search search = { http_parameter(call, "value", 0), http_parameter(call, "after", 0) };
+    buf_init(&out, ADMIN_BODY_MAX);
+    if (!admin_check_parameters(call, names) || !admin_number(call, "most", 1, FOUND_MAX, FOUND_DEFAULT, &list.most))
+        return;
+    if (search.value.len == 0 || has_nul(search.value)) {
+        http_error(call, 400, "GET /v1/subjects/find?value=TEXT", "the parameter `value` must have a text without NUL");
+        return;
+    }
+    buf_add(&out, SV("{\"subjects\": ["));
+    int r = weir_find_subjects(server->weir, &search, loop_now_us(call->loop), add_found, &list, &error);
+    buf_add(&out, SV("],\n\"after\": "));
+    if (list.more)
+        buf_json(&out, weir_str(list.last));
+    else
+        buf_add(&out, SV("null"));
+    buf_add(&out, SV("}\n"));
     if (r < 0)
         fail(call, r, &error);
     else
