@@ -212,6 +212,8 @@ def test_in_a_store():
         expect(look(nodes[0], "exact", "bad")["override"]["kind"], "deny")
         nodes[0].check(event="here", key="k")
         expect((limit(look(nodes[0], "here", "k"), "d")["used"], limit(look(nodes[1], "here", "k"), "d")["used"]), (1, 0))
+        found = [(one["rule"], one["used"]) for one in find(nodes[0], "k")["subjects"]]
+        expect(found, [("exact", None), ("leased", None), ("here", True)], "the store is not asked")
 
         store.kill()
         for s in nodes:
