@@ -20,7 +20,7 @@ enum { CELLS_KEYS_DEFAULT = 4000000, OUTPUT_MAX = 256 << 20, SUBJECTS_MAX = 1 <<
 struct simulate_options {
     const char *rules;
     int format;
-    bool verdicts, json;
+    bool verdicts, json, strict;
     uint64_t top;
     uint64_t cells_keys;
 };
@@ -33,6 +33,7 @@ static const struct option options[] = {
       "format of INPUT: JSON Lines (default), or an access log of nginx or Apache, common or combined" },
     { "verdicts", NULL, OPTION_FLAG, AT(verdicts), "print only the verdict on each request, one line of JSON each" },
     { "json", NULL, OPTION_FLAG, AT(json), "print the summary as JSON" },
+    { "strict", NULL, OPTION_FLAG, AT(strict), "stop at the first bad line of an access log (default: skip bad lines)" },
     { "top", "N", OPTION_NUMBER, AT(top), "how many of the most refused subjects to list for each rule (default 10)" },
     { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
       "how many keys can be counted at the same time: one for each subject of each limit (default 4m)", .min = 1,
@@ -52,8 +53,10 @@ static const struct command command = {
         "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules, removes all overrides and keeps the settings; a "
         "whole "
         "document in place of the list replaces all of them.",
-    .footer = "The exit status is 0, or 2 after an error. An error in a line is reported with the line's number.\n\n"
-              "Example:\n  weir simulate --rules rules.yaml --format combined access.log.gz",
+    .footer =
+        "The exit status is 0, or 2 after an error. An error in a line is reported with the line's number. Bad lines of an "
+        "access log are skipped and counted, unless --strict or --verdicts is given.\n\n"
+        "Example:\n  weir simulate --rules rules.yaml --format combined access.log.gz",
     .options = options,
 };
 
@@ -69,6 +72,14 @@ static int bad_line(const struct simulation *s, const char *why)
 {
     plain_printf("%s:%llu: %s", s->name, (unsigned long long)s->input.line, why);
     return EXIT_BAD;
+}
+
+/* Clients write what is in an access log, and a log that is rotated or cut ends in half a line. */
+static int skip_line(struct simulation *s, const char *why)
+{
+    if (s->replay.tally.bad_lines++ < TRAFFIC_BAD_SHOWN)
+        bad_line(s, why);
+    return -1;
 }
 
 static void print_problems(const struct simulation *s, const struct rules_report *report)
@@ -124,7 +135,7 @@ static int replay_line(struct simulation *s, char *line, size_t len)
     if (!(log ? traffic_from_log : traffic_from_json)(line, len, &s->traffic, why)) {
         if (not_json)
             strncat(why, " (for an access log: --format combined)", sizeof why - strlen(why) - 1);
-        return bad_line(s, why);
+        return log && !s->options.strict && !s->options.verdicts ? skip_line(s, why) : bad_line(s, why);
     }
     int status = s->traffic.set_rules ? set_rules(s, weir_str(s->traffic.set_rules)) : decide(s);
     traffic_done(&s->traffic);
@@ -186,6 +197,8 @@ static int run(struct simulation *s)
     status = replay_lines(s);
     if (status >= 0)
         return status;
+    if (s->replay.tally.bad_lines > 0 && s->replay.tally.requests == 0)
+        return cli_error("%s: no line is a line of an access log", s->name);
     return s->options.verdicts ? 0 : print_summary(s);
 }
 

@@ -105,7 +105,8 @@ static struct penalty_view view_of(const struct record *r, int64_t now_us)
 {
     return (struct penalty_view){ .rest_us = r->level > 0 && r->end_us > now_us ? r->end_us - now_us : 0,
                                   .level = r->level,
-                                  .refused = r->count };
+                                  .refused = r->count,
+                                  .by_hand = r->length_us > 0 };
 }
 
 static struct cells_change change_to(const struct record *r, const struct rule_penalty *penalty)

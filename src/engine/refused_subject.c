@@ -1,6 +1,10 @@
-/* Finds the subject that a refused request was counted for. */
+/* Finds the subject that a refused request was counted for, and its plan. */
+#include <stdio.h>
+
+#include "base/err.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
+#include "engine/named.h"
 #include "engine/verdict.h"
 
 /* A refused subject, and the hash of its values. */
@@ -83,6 +87,44 @@ bool weir_subject_of(struct weir *weir, const struct weir_request *request, cons
     }
     hazard_release();
     return known;
+}
+
+bool weir_plan_of(struct weir *weir, const struct weir_request *request, const char *rule_id, struct request_plan *ret)
+{
+    char user_buf[WEIR_USER_MAX];
+    sv user;
+    const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
+    if (!bound)
+        return false;
+    const struct bound_rule *rule = bound_find(bound, weir_str(rule_id));
+    const struct rule_plan *plan = NULL;
+    if (rule && rule->rule->plan_count > 0) {
+        struct facts facts;
+        facts_init(&facts, bound->ruleset, request, user);
+        facts_select_first_match(&facts, (size_t)(rule - bound->rules));
+        plan = bound_plan(rule, &facts);
+    }
+    if (plan) {
+        snprintf(ret->name, sizeof ret->name, "%.*s", SV_FMT(plan->name));
+        snprintf(ret->header, sizeof ret->header, "%.*s", SV_FMT(rule->rule->plan.header));
+    }
+    hazard_release();
+    return plan;
+}
+
+int weir_name_subject(struct weir *weir, const struct subject_name *name, struct subject *ret, struct weir_error *error)
+{
+    struct arena arena = { 0 };
+    struct named named;
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    int r = named_find(bound, name, &arena, &named, error);
+    if (r == 0)
+        subject_fill(ret, named.rule->rule, named.values, cells_hash_key(bound->cells));
+    hazard_release();
+    arena_done(&arena);
+    return r;
 }
 
 size_t weir_client(struct weir *weir, const struct weir_request *request, char out[IP_TEXT_MAX])

@@ -94,6 +94,7 @@ void replay_json(const struct replay *replay, unsigned top, bool hashed, struct 
     add_number(out, "refused", t->refused);
     add_number(out, "no_rule", t->unmatched);
     add_number(out, "rule_changes", t->rule_changes);
+    add_number(out, "bad_lines", t->bad_lines);
     add_number(out, "unreadable_addresses", t->unreadable);
     add_number(out, "shadow_left_out", t->shadow_left_out);
     if (t->requests) {

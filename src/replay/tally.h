@@ -32,6 +32,7 @@ struct tally_subject {
 struct tally {
     uint64_t requests, passed, refused;
     uint64_t unmatched;       /* requests that no rule applied to */
+    uint64_t bad_lines;       /* lines that are no request, and were skipped; the caller counts them */
     uint64_t unreadable;      /* requests with an address that cannot be read */
     uint64_t shadow_left_out; /* shadow rules that would have refused and that a verdict had no room to list */
     uint64_t in_flight;       /* requests that touched a limit with `concurrent` */

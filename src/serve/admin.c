@@ -166,6 +166,7 @@ const struct admin_route admin_routes[] = {
     { "POST", "/v1/simulate", ROLE_READ, .run = admin_simulate, .body_max = SIMULATION_BODY_MAX },
     { "GET", "/v1/explain", ROLE_READ, .run = admin_explain },
     { "GET", "/v1/subjects", ROLE_READ, .run = admin_get_subject },
+    { "GET", "/v1/subjects/find", ROLE_READ, .run = admin_find_subjects },
     { "DELETE", "/v1/subjects", ROLE_OPERATE, .run = admin_reset },
     { "GET", "/v1/penalties", ROLE_READ, .run = penalties },
     { "PUT", "/v1/penalties", ROLE_OPERATE, .run = admin_penalise },

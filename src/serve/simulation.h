@@ -55,6 +55,7 @@ struct simulation_asked {
     sv log;
     enum simulation_input input;
     unsigned top;
+    bool strict; /* a bad line of an access log is an error */
 };
 
 /* From simulation_ask.c. Each returns 0, or -1 with the answer in `task`. */

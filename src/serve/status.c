@@ -377,5 +377,8 @@ void status_write_penalties(struct server *server, unsigned most, sv rule, struc
         if (running++ < most)
             add_penalty(&list.entries[i], &views[i], now_us, listed++ == 0, out);
     }
-    buf_printf(out, "],\n\"running\": %zu, \"left_out\": %llu}\n", running, (unsigned long long)list.left_out);
+    char since[INSTANT_TEXT_MAX];
+    instant_text(server->started_us - server->started_us % US_PER_S, since);
+    buf_printf(out, "],\n\"running\": %zu, \"left_out\": %llu, \"since\": \"%s\"}\n", running,
+               (unsigned long long)list.left_out, since);
 }

@@ -162,10 +162,12 @@ int source_import(struct source *source, sv text, bool replace, struct source_au
 struct source_event {
     int64_t number; /* rises */
     sv at, who, note;
-    sv what; /* "add", "change", "remove", "enable", "disable", "undo 17" */
+    sv what; /* "add", "change", "remove", "enable", "disable", "undo 17"; of a subject: see struct source_act */
     sv table, key, rule;
     sv before, after; /* as JSON; empty: was not there */
 };
+/* Whether it changed a row, so that it can be undone. */
+bool source_event_is_change(const struct source_event *event);
 typedef int source_event_row(const struct source_event *event, void *data, struct weir_error *error);
 /* In place of the id of a rule, which has no such character: all settings. */
 #define SOURCE_SETTINGS SV("\n")
@@ -173,6 +175,19 @@ typedef int source_event_row(const struct source_event *event, void *data, struc
 /* The newest first; id empty: of everything. `before`: only changes with a lower number; 0: all. */
 int source_history(struct source *source, sv id, int64_t before, unsigned most, source_event_row *row, void *data,
                    struct weir_error *error);
+/* What a person did to a subject of a running service: no row changes, and it cannot be undone. */
+struct source_act {
+    const char *what; /* "reset", "penalise", "lift" */
+    sv rule, subject; /* the id, and the values as one text */
+    sv details;       /* JSON */
+};
+/* In place of the name of a table, in entries about these. */
+#define SOURCE_SUBJECTS "subject"
+/* Records it in the history. A file has none: then it does nothing. */
+int source_record(struct source *source, const struct source_act *act, struct source_author author,
+                  struct weir_error *error);
+/* The author and the note are of a form that the history can have. */
+int source_check_author(struct source_author author, struct weir_error *error);
 struct source_undone {
     int64_t number;      /* of the change that is undone */
     const char *what;    /* came of it: "add", "change", "remove", "enable" or "disable" of the row */

@@ -84,6 +84,88 @@ def test_secrets_are_cut():
         expect("swordfish" in text or "hunter2" in text, False)
 
 
+def test_the_same_in_a_row_are_grouped():
+    with Checked("--threads", "1", rules=RULES) as s:
+        refuse(s, 403, path="/login", ip="192.0.2.9")
+        for key in ("a", "a", "a", "b", "a"):
+            refuse(s, event="ocr", key=key, costs={"pages": 6})
+        refuse(s, 403, path="/login", ip="192.0.2.9")
+        flat, grouped = recent(s), recent(s, "?group=1")
+        expect([one["count"] for one in flat["refusals"]], [1] * 7)
+        expect(all(one["first"] == one["time"] for one in flat["refusals"]), True)
+        expect([(one["rule"], one["by"][0]["value"], one["count"]) for one in grouped["refusals"]],
+               [("login", "192.0.2.9", 1), ("ocr", "a", 1), ("ocr", "b", 1), ("ocr", "a", 3), ("login", "192.0.2.9", 1)])
+        run = grouped["refusals"][3]
+        expect((run["number"], run["time"], run["first"]), (flat["refusals"][3]["number"], flat["refusals"][3]["time"], flat["refusals"][5]["time"]))
+        expect([one["count"] for one in recent(s, "?group=1&most=4")["refusals"]], [1, 1, 1, 3], "`most` counts entries")
+        expect([one["count"] for one in recent(s, "?group=1&rule=ocr")["refusals"]], [1, 1, 3])
+        after = flat["refusals"][4]["number"]
+        expect([one["count"] for one in recent(s, f"?group=1&after={after}")["refusals"]], [1, 1, 1, 1], "what is new of a run")
+        expect([one["count"] for one in recent(s, "?group=1&rule=login")["refusals"]], [2])
+        # Another limit, and another reason.
+        refuse(s, event="pen", key="k")
+        refuse(s, event="pen", key="k")
+        refuse(s, event="pen", key="k")
+        expect([(one["reason"], one["count"]) for one in recent(s, "?group=1&rule=pen")["refusals"]], [("penalty", 2), ("limit", 1)])
+        for query in ("?group=2", "?group=x", "?group="):
+            expect(s.steer("GET", "/v1/refusals" + query).status, 400, query)
+
+
+PLANS = """
+rules:
+  - id: api
+    match: { event: api }
+    by: [user]
+    limits: [ { name: n, algorithm: fixed_window, max: 9, per: 24h } ]
+    plan: "header:X-Plan"
+    plans:
+      free: [ { name: n, algorithm: fixed_window, max: 2, per: 24h } ]
+      "<b>": [ { name: n, algorithm: fixed_window, max: 0, per: 24h } ]
+  - { id: more, match: { event: more }, by: [key], ignore_case: true, mode: shadow, plan: "header:X-Plan", plans: { Free: 0 per 24h } }
+"""
+
+
+def test_plans_are_kept():
+    """Not the header, which may be anything: the name of a plan that the rule has."""
+    def subject(s, by, more=""):
+        answer = s.steer("GET", f"/v1/subjects?rule=api&by={by}{more}")
+        expect(answer.status, 200, answer.body)
+        found = answer.json()
+        return found["plan"], found["last_plan"], found["limits"][0]["max"]
+
+    with Checked(rules=PLANS) as s:
+        for _ in range(2):
+            expect(s.check(event="api", user="fred", headers={"X-Plan": "free", "X-Other": "hunter2"}).status, 200)
+        expect(subject(s, "fred"), (None, None, 9), "never refused")
+        refuse(s, event="api", user="fred", headers={"X-Plan": "free", "X-Other": "hunter2"})
+        found = recent(s)["refusals"][0]
+        expect((found["plan"], found["request"]["header"]), ("free", ["x-plan:free"]))
+        expect("hunter2" in str(found), False)
+        why = explain(s, found)
+        expect((why["verdict"]["allowed"], why["verdict"]["max"], why["rules"][0]["plan"]), (False, 2, "free"))
+        expect(subject(s, "fred"), ("free", "free", 2))
+        expect(subject(s, "fred", "&plan="), (None, "free", 9), "the rule's own")
+        expect(subject(s, "fred", "&plan=%3Cb%3E"), ("<b>", "free", 0))
+        expect(subject(s, "ann"), (None, None, 9), "somebody else")
+        refuse(s, event="api", user="fred", headers={"X-Plan": "<b>"})
+        expect(subject(s, "fred"), ("<b>", "<b>", 0), "the newest")
+        for _ in range(9):
+            s.check(event="api", user="bob", headers={"X-Plan": "gold"})
+        refuse(s, event="api", user="bob", headers={"X-Plan": "gold"})
+        found = recent(s)["refusals"][0]
+        expect((found["plan"], "header" in found["request"]), (None, False), "a value that is no plan is not kept")
+        expect(s.check(event="more", key="k", headers={"X-Plan": "FREE"}).status, 200)
+        found = recent(s)["refusals"][0]
+        expect((found["shadow"], found["plan"], found["request"]["header"]), (True, "Free", ["x-plan:Free"]), "as the rule spells it")
+        # The rule loses the plan: its own limits are shown.
+        s.write_rules(PLANS.replace("free:", "other:"))
+        until(lambda: "other" in s.steer("GET", "/v1/subjects?rule=api&by=fred").json()["plans"], "the new rules")
+        refuse(s, event="api", user="eve", headers={"X-Plan": "<b>"})
+        s.write_rules(PLANS.replace('"<b>":', "new:"))
+        until(lambda: "new" in s.steer("GET", "/v1/subjects?rule=api&by=fred").json()["plans"], "the new rules")
+        expect(subject(s, "eve"), (None, "<b>", 9))
+
+
 def test_shadow_rules_are_marked():
     with Checked(rules=RULES) as s:
         expect(s.check(event="tried", user="<img src=x onerror=alert(1)>").status, 200)
