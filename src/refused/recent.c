@@ -115,6 +115,15 @@ struct recent_refusal *recent_add(struct recent *recent, int64_t now_us)
     return entry;
 }
 
+void recent_restore(struct recent *recent, const struct recent_refusal *refusal)
+{
+    uint64_t last = __atomic_load_n(&last_number, __ATOMIC_SEQ_CST);
+    recent->entries[recent->added++ % recent->slots] = *refusal;
+    while (last < refusal->number &&
+           !__atomic_compare_exchange_n(&last_number, &last, refusal->number, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+}
+
 /* Returns the value as it is kept. */
 static sv kept_value(const struct weir_request *request, enum attribute attribute, sv client)
 {

@@ -1,9 +1,8 @@
 /* GET /v1/refusals: the newest refused requests. */
 #include "base/cleanup.h"
 #include "base/instant.h"
-#include "refused/recent.h"
 #include "serve/admin.h"
-#include "serve/stats.h"
+#include "serve/refusals.h"
 #include "serve/status.h"
 #include <inttypes.h>
 
@@ -67,20 +66,6 @@ static void add_refusal(const struct recent_refusal *r, bool first, struct buf *
     buf_char(out, '}');
 }
 
-/* Of all loops, the newest first. Returns false if out of memory. */
-static bool collect(const struct server *server, uint64_t after, uint64_t until, sv rule, unsigned most,
-                    struct recent_list *list, uint64_t *ret_left_out)
-{
-    *ret_left_out = 0;
-    for (unsigned i = 0; i <= server->loop_count; i++) {
-        struct stats *stats = server->loops[i].stats;
-        if (stats && stats_collect_recent(stats, after, until, rule, most, list, ret_left_out) < 0)
-            return false;
-    }
-    recent_list_sort(list);
-    return true;
-}
-
 void admin_refusals(struct http_call *call, struct server *server)
 {
     static const char *const names[] = { "most", "rule", "after", NULL };
@@ -91,7 +76,8 @@ void admin_refusals(struct http_call *call, struct server *server)
     if (!admin_check_parameters(call, names) || !admin_number(call, "most", 1, MOST_MAX, MOST_DEFAULT, &most) ||
         !admin_number(call, "after", 0, WEIR_AMOUNT_MAX, 0, &after))
         return;
-    if (!collect(server, after, newest, http_parameter(call, "rule", 0), (unsigned)most, &list, &left_out)) {
+    sv rule = http_parameter(call, "rule", 0);
+    if (refusals_collect(server->refusals, after, newest, rule, (unsigned)most, &list, &left_out) < 0) {
         http_error(call, 503, NULL, "out of memory for the answer");
         return;
     }
