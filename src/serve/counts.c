@@ -89,9 +89,10 @@ static void work(uv_work_t *work)
 
 /* ---- in the thread of the loop ---- */
 
+/* A step without what was refused in it is not stored, either. */
 static void report(struct counts *counts)
 {
-    bool failed = counts->result < 0;
+    bool failed = counts->result < 0 || !counts->restored;
     if (failed && !counts->failing)
         log_say(LEVEL_ERROR, "counts", "counts over time are not stored: %s", counts->error.text);
     else if (!failed && counts->failing)
@@ -101,8 +102,8 @@ static void report(struct counts *counts)
 
 static void restore_done(struct counts *counts)
 {
-    report(counts);
     counts->restored = counts->result == 0;
+    report(counts);
     if (counts->earlier.top)
         counts->on_restored(counts->server, &counts->earlier);
     counts_earlier_done(&counts->earlier);
@@ -351,6 +352,7 @@ void counts_free(struct counts *counts)
     while (counts->working)
         uv_run(uv, UV_RUN_ONCE);
     counts_db_free(counts->db);
+    counts_refused_done(&(struct counts_refused){ .windows = counts->windows });
     tally_mark_done(&counts->mark);
     uv_close((uv_handle_t *)&counts->timer, closed);
 }
