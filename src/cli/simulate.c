@@ -93,7 +93,7 @@ static int set_rules(struct simulation *s, sv text)
         return cli_error("out of memory");
     if (report.error_count > 0)
         return EXIT_BAD;
-    s->replay.tally.rule_changes++;
+    s->replay.totals.rule_changes++;
     return replay_set_rules(&s->replay, STEAL(rules), &error) < 0 ? bad_line(s, error.text) : -1;
 }
 
@@ -150,7 +150,7 @@ static int replay_lines(struct simulation *s)
 static int print_summary(struct simulation *s)
 {
     struct term term = term_of(STDOUT_FILENO);
-    struct simulation_result result = { .input = s->name, .tally = &s->replay.tally, .top = (unsigned)s->options.top };
+    struct simulation_result result = { .input = s->name, .totals = &s->replay.totals, .top = (unsigned)s->options.top };
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, OUTPUT_MAX);
     weir_status(s->replay.weir, &result.status);
@@ -165,7 +165,7 @@ static int print_summary(struct simulation *s)
 /* Returns -1 to go on, or the exit status. */
 static int start(struct simulation *s)
 {
-    static const struct tally_bounds bounds = { SUBJECTS_MAX, SIZE_MAX };
+    static const struct totals_bounds bounds = { SUBJECTS_MAX, SIZE_MAX };
     CLEANUP(buf_done) struct buf text = { 0 };
     struct rules *rules;
     struct weir_error error;

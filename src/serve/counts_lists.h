@@ -18,14 +18,14 @@ struct counts_window {
     struct top_list list; /* sorted, at most TOP_HISTORY_SUMMED */
 };
 
-/* What the file does not have yet. */
+/* Refused subjects and requests that the file does not have yet. */
 struct counts_refused {
     struct counts_window *windows;
     struct recent_list recent; /* the newest first */
 };
 void counts_refused_done(struct counts_refused *refused);
 
-/* What the file has of earlier runs. */
+/* Those of earlier runs, from the file. */
 struct counts_earlier {
     struct top_history *top; /* NULL: not read */
     int64_t since_us;        /* the start of the first list; 0: there is none */

@@ -308,7 +308,7 @@ static void note_unjudged(sv rule, const char *why, void *data)
 /* Takes over the rules. */
 static int start_side(struct run *run, struct side *side, struct rules *rules)
 {
-    static const struct tally_bounds bounds = { SIMULATION_SUBJECTS, SIMULATION_NAMES };
+    static const struct totals_bounds bounds = { SIMULATION_SUBJECTS, SIMULATION_NAMES };
     struct simulation_task *task = run->task;
     if (is_hashed(run) && !pseudonym_rules(&task->key, rules, note_unjudged, run)) {
         rules_free(rules);
