@@ -77,7 +77,7 @@ static int bad_line(const struct simulation *s, const char *why)
 /* Clients write what is in an access log, and a log that is rotated or cut ends in half a line. */
 static int skip_line(struct simulation *s, const char *why)
 {
-    if (s->replay.tally.bad_lines++ < TRAFFIC_BAD_SHOWN)
+    if (s->replay.totals.bad_lines++ < TRAFFIC_BAD_SHOWN)
         bad_line(s, why);
     return -1;
 }
@@ -104,7 +104,7 @@ static int set_rules(struct simulation *s, sv text)
         return cli_error("out of memory");
     if (report.error_count > 0)
         return EXIT_BAD;
-    s->replay.tally.rule_changes++;
+    s->replay.totals.rule_changes++;
     return replay_set_rules(&s->replay, STEAL(rules), &error) < 0 ? bad_line(s, error.text) : -1;
 }
 
@@ -161,7 +161,7 @@ static int replay_lines(struct simulation *s)
 static int print_summary(struct simulation *s)
 {
     struct term term = term_of(STDOUT_FILENO);
-    struct simulation_result result = { .input = s->name, .tally = &s->replay.tally, .top = (unsigned)s->options.top };
+    struct simulation_result result = { .input = s->name, .totals = &s->replay.totals, .top = (unsigned)s->options.top };
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, OUTPUT_MAX);
     weir_status(s->replay.weir, &result.status);
@@ -176,7 +176,7 @@ static int print_summary(struct simulation *s)
 /* Returns -1 to go on, or the exit status. */
 static int start(struct simulation *s)
 {
-    static const struct tally_bounds bounds = { SUBJECTS_MAX, SIZE_MAX };
+    static const struct totals_bounds bounds = { SUBJECTS_MAX, SIZE_MAX };
     CLEANUP(buf_done) struct buf text = { 0 };
     struct rules *rules;
     struct weir_error error;
@@ -197,7 +197,7 @@ static int run(struct simulation *s)
     status = replay_lines(s);
     if (status >= 0)
         return status;
-    if (s->replay.tally.bad_lines > 0 && s->replay.tally.requests == 0)
+    if (s->replay.totals.bad_lines > 0 && s->replay.totals.requests == 0)
         return cli_error("%s: no line is a line of an access log", s->name);
     return s->options.verdicts ? 0 : print_summary(s);
 }

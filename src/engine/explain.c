@@ -281,10 +281,11 @@ static const struct bound_set *choose_set(const struct bound *bound, const struc
     return plan ? &named->rule->plans[plan - rule->plans] : &named->rule->own;
 }
 
-static int explain_named(struct weir *weir, const struct bound *bound, const struct named *named,
-                         const struct subject_question *question, int64_t now_us, struct explained_rule *ret,
+static int explain_named(struct weir *weir, const struct named *named, const struct subject_question *question,
+                         int64_t now_us, struct explained_rule *ret,
                          struct weir_error *error)
 {
+    const struct bound *bound = named->bound;
     struct weir_request request;
     struct weir_cost costs[RULE_LIMITS_MAX];
     struct subject_looking looking = { .explaining = { .bound = bound, .now_us = now_us, .request = &request },
@@ -317,18 +318,14 @@ int weir_explain_subject(struct weir *weir, const struct subject_question *quest
 {
     if (!clock_valid(now_us))
         return err_set(error, WEIR_E_INVALID, "the clock is out of its range");
-    struct arena arena = { 0 };
-    struct named named = { 0 };
+    struct named named;
     struct explained_rule rule = { 0 };
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    if (!bound)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    int r = named_find(bound, &question->name, &arena, &named, error);
-    if (r == 0)
-        r = explain_named(weir, bound, &named, question, now_us, &rule, error);
+    int r = named_begin(weir, &question->name, &named, error);
+    if (r < 0)
+        return r;
+    r = explain_named(weir, &named, question, now_us, &rule, error);
     if (r == 0)
         show(&rule, data);
-    hazard_release();
-    arena_done(&arena);
+    named_end(&named);
     return r;
 }

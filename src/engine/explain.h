@@ -62,7 +62,7 @@ struct subject_question {
 };
 
 /* Calls `show` once, with a rule that applies; its strings are valid only during the call. Waits for the store until the
- * deadline. Returns 0, an error of named_find, WEIR_E_INVALID if the rule has no such plan, or WEIR_E_NO_MEMORY. */
+ * deadline. Returns 0, an error of named_begin, WEIR_E_INVALID if the rule has no such plan, or WEIR_E_NO_MEMORY. */
 int weir_explain_subject(struct weir *weir, const struct subject_question *question, int64_t now_us,
                          void (*show)(const struct explained_rule *rule, void *data), void *data, struct weir_error *error);
 

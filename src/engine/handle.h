@@ -126,7 +126,7 @@ int weir_lift(struct weir *weir, const char *rule_id, const struct weir_str *by,
               struct weir_forgotten *ret, struct weir_error *error);
 
 /* Penalises a subject from now on, as if its rule had. *ret is for penalised_add. Returns 0; WEIR_CANNOT_PENALISE, with the
- * reason in `error`, if the rule has no penalties or does not limit the subject; or an error of named_find. */
+ * reason in `error`, if the rule has no penalties or does not limit the subject; or an error of named_begin. */
 enum { WEIR_CANNOT_PENALISE = 1 };
 int weir_penalise(struct weir *weir, const struct subject_name *name, int64_t length_us, int64_t now_us,
                   struct penalised_entry *ret, struct weir_error *error);

@@ -114,17 +114,13 @@ bool weir_plan_of(struct weir *weir, const struct weir_request *request, const c
 
 int weir_name_subject(struct weir *weir, const struct subject_name *name, struct subject *ret, struct weir_error *error)
 {
-    struct arena arena = { 0 };
     struct named named;
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    if (!bound)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    int r = named_find(bound, name, &arena, &named, error);
-    if (r == 0)
-        subject_fill(ret, named.rule->rule, named.values, cells_hash_key(bound->cells));
-    hazard_release();
-    arena_done(&arena);
-    return r;
+    int r = named_begin(weir, name, &named, error);
+    if (r < 0)
+        return r;
+    subject_fill(ret, named.rule->rule, named.values, cells_hash_key(named.bound->cells));
+    named_end(&named);
+    return 0;
 }
 
 size_t weir_client(struct weir *weir, const struct weir_request *request, char out[IP_TEXT_MAX])

@@ -74,6 +74,8 @@ bool recent_wants(struct recent *recent, uint64_t key, int64_t now_us);
 bool recent_leaves_out(struct recent *recent, uint64_t count, int64_t now_us);
 /* Returns the place of the next entry, whose number is set; the rest is for the caller. */
 struct recent_refusal *recent_add(struct recent *recent, int64_t now_us);
+/* Adds one of an earlier run, with its number, which is above those that the ring has. Later numbers are above it. */
+void recent_restore(struct recent *recent, const struct recent_refusal *refusal);
 /* Number of refusals that were not added, since the start. Any thread may ask. */
 uint64_t recent_left_out(const struct recent *recent);
 

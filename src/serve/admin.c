@@ -174,7 +174,7 @@ const struct admin_route admin_routes[] = {
 };
 const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;
 
-/* What a path has for {id} and {subject}. */
+/* The parts of a path in place of {id} and {subject}. */
 enum { PATH_ID, PATH_SUBJECT, PATH_NAMES };
 
 /* *ret: the segments for the names, as they were sent. */

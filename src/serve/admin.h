@@ -14,7 +14,7 @@ struct admin_job;
 
 enum { ADMIN_NUMBERS = 2, ADMIN_TEXTS = 4 };
 
-/* What the rule thread does for a call. */
+/* Work of the rule thread for a call. */
 struct admin_work {
     int (*run)(struct source *source, struct admin_job *job, struct weir_error *error);
     const char *change; /* for the log: "put"; NULL: it changes nothing */

@@ -1,9 +1,9 @@
 /* GET /v1/refusals: the newest refused requests. */
 #include "base/cleanup.h"
 #include "base/instant.h"
-#include "refused/recent.h"
 #include "serve/admin.h"
 #include "serve/plan_notes.h"
+#include "serve/refusals.h"
 #include "serve/stats.h"
 #include "serve/status.h"
 #include <inttypes.h>
@@ -109,20 +109,6 @@ static void add_run(const struct run *run, const struct request_plan *plan, bool
     buf_char(out, '}');
 }
 
-/* Of all loops, the newest first. Returns false if out of memory. */
-static bool collect(const struct server *server, uint64_t after, uint64_t until, sv rule, unsigned most,
-                    struct recent_list *list, uint64_t *ret_left_out)
-{
-    *ret_left_out = 0;
-    for (unsigned i = 0; i <= server->loop_count; i++) {
-        struct stats *stats = server->loops[i].stats;
-        if (stats && stats_collect_recent(stats, after, until, rule, most, list, ret_left_out) < 0)
-            return false;
-    }
-    recent_list_sort(list);
-    return true;
-}
-
 bool admin_collect_plans(const struct server *server, struct plan_list *ret)
 {
     for (unsigned i = 0; i <= server->loop_count; i++)
@@ -145,7 +131,8 @@ void admin_refusals(struct http_call *call, struct server *server)
         return;
     /* A run may be as long as everything that is kept. */
     unsigned fetched = group ? RECENT_SLOTS : (unsigned)most;
-    if (!collect(server, after, newest, http_parameter(call, "rule", 0), fetched, &list, &left_out) ||
+    sv rule = http_parameter(call, "rule", 0);
+    if (refusals_collect(server->refusals, after, newest, rule, fetched, &list, &left_out) < 0 ||
         !admin_collect_plans(server, &plans)) {
         http_error(call, 503, NULL, "out of memory for the answer");
         return;

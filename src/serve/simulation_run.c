@@ -205,8 +205,8 @@ static int bad_line(struct run *run, const char *why)
 /* Clients write what is in an access log, and a log that is rotated or cut ends in half a line. */
 static int skip_line(struct run *run, const char *why)
 {
-    uint64_t before = run->now.replay.tally.bad_lines++;
-    run->then.replay.tally.bad_lines++;
+    uint64_t before = run->now.replay.totals.bad_lines++;
+    run->then.replay.totals.bad_lines++;
     if (before == 0)
         snprintf(run->first_bad, sizeof run->first_bad, "line %llu: %s", (unsigned long long)run->lines, why);
     if (before >= TRAFFIC_BAD_SHOWN)
@@ -250,7 +250,7 @@ static int replay_log(struct run *run)
         if (replay_line(run, line, text.len) < 0)
             return -1;
     }
-    if (run->now.replay.tally.bad_lines > 0 && run->replayed == 0)
+    if (run->now.replay.totals.bad_lines > 0 && run->replayed == 0)
         return simulation_refuse(run->task, 400, NULL, "log: %s; no line before or after it is one either", run->first_bad);
     run->input_count = run->replayed;
     run->part = run->asked.log.len ? 1 - (double)rest.len / (double)run->asked.log.len : 1;
@@ -289,7 +289,7 @@ static void add_input(const struct run *run, struct buf *out)
         buf_char(out, ']');
     } else {
         add_count(out, "lines", run->lines);
-        add_count(out, "bad_lines", run->now.replay.tally.bad_lines);
+        add_count(out, "bad_lines", run->now.replay.totals.bad_lines);
         buf_add(out, SV(",\"bad\":["));
         buf_add(out, buf_sv(&run->bad));
         buf_char(out, ']');
@@ -334,7 +334,7 @@ static void note_unjudged(sv rule, const char *why, void *data)
 /* Takes over the rules. */
 static int start_side(struct run *run, struct side *side, struct rules *rules)
 {
-    static const struct tally_bounds bounds = { SIMULATION_SUBJECTS, SIMULATION_NAMES };
+    static const struct totals_bounds bounds = { SIMULATION_SUBJECTS, SIMULATION_NAMES };
     struct simulation_task *task = run->task;
     if (is_hashed(run) && !pseudonym_rules(&task->key, rules, note_unjudged, run)) {
         rules_free(rules);

@@ -1,5 +1,7 @@
-"""GET /v1/refusals: the newest refused requests, and asking why. GET /v1/top?last=…: who was refused most."""
+"""GET /v1/refusals: the newest refused requests, and asking why. GET /v1/top?last=…: who was refused most. Both survive restarts."""
 
+import os
+import sqlite3
 import urllib.parse
 
 from support import expect, until
@@ -255,15 +257,154 @@ rules:
         expect((found["rule"], found["reason"], found["status"]), ("strict", "unavailable", 503))
 
 
-def test_a_restart_forgets_them():
+# ---- over restarts ----
+
+
+def stored(s, sql):
+    """What counts.db has."""
+    db = sqlite3.connect(os.path.join(s.data, "counts.db"))
+    try:
+        return db.execute(sql).fetchone()[0]
+    finally:
+        db.close()
+
+
+def whom(found):
+    return [one["by"][0]["value"] for one in found["refusals"]]
+
+
+def most_refused(s, last="1h"):
+    top = s.steer("GET", f"/v1/top?last={last}").json()
+    return {one["by"][0]["value"]: one["refused"] for one in top["subjects"]}
+
+
+def test_a_restart_keeps_them():
+    """A stop stores the window that has begun; what was refused before and after adds up."""
     with Checked(rules=RULES) as s:
         refuse(s, 403, path="/login", ip="192.0.2.1")
-        before = recent(s)["newest"]
+        refuse(s, event="ocr", key="<b>\x01", costs={"pages": 6})
+        refuse(s, event="tenant", headers={"X-Key": "swordfish-1"})
+        refuse(s, event="tenant", headers={"X-Key": "swordfish-2"})
+        with Wire(s) as wire:
+            for _ in range(2):
+                wire.ask("CL.THROTTLE", "k", "0", "1", "3600")
+            wire.ask("WEIR.CHECK", "event", "ocr", "key", b"\xff\0", "cost", "2")
+        before = recent(s)
+        expect(len(before["refusals"]), 6)
+        s.restart()
+        until(lambda: recent(s)["refusals"], "they are read")
+        expect(recent(s)["refusals"], before["refusals"])
+        expect(recent(s)["newest"], before["newest"])
+        expect(recent(s, f"?after={before['newest']}")["refusals"], [], "they are not new")
+        refuse(s, 403, path="/login", ip="192.0.2.1")
+        refuse(s, event="tenant", headers={"X-Key": "swordfish-2"})
+        later = recent(s, f"?after={before['newest']}")
+        expect([one["rule"] for one in later["refusals"]], ["tenant", "login"], "those are")
+        for last in ("1h", "31d"):
+            top = s.steer("GET", f"/v1/top?last={last}").json()
+            found = sorted((one["rule"], one["by"][0]["value"], one["refused"], one["error"]) for one in top["subjects"])
+            expect(found, [("(cl.throttle)", "k", 1, 0), ("login", "192.0.2.1", 2, 0), ("ocr", "<b>\x01", 1, 0),
+                           ("ocr", "\ufffd\0", 1, 0), ("tenant", "swor…", 1, 0), ("tenant", "swor…", 2, 0)], last)
+            expect(top["refused"], 8, last)
+        expect(explain(s, recent(s)["refusals"][-1])["verdict"]["rule"], "login")
+        text = open(os.path.join(s.data, "counts.db"), "rb").read() + open(os.path.join(s.data, "counts.db-wal"), "rb").read()
+        expect(b"swordfish" in text, False, "a header value is cut")
+        expect(os.stat(os.path.join(s.data, "counts.db")).st_mode & 0o777, 0o600)
+
+
+def test_a_kill_loses_the_last_step():
+    with Checked(rules=RULES) as s:
+        for _ in range(3):
+            refuse(s, event="pen", key="a")
+        totals = "SELECT coalesce(sum(instr(x'010203', substr(list, 1, 1))), 0) FROM top_3600"  # each list begins with its total
+        until(lambda: stored(s, totals) == 3 and stored(s, "SELECT count(*) FROM refusals") == 3, "the windows are stored")
+        refuse(s, event="pen", key="b")
         s.kill()
         s.start()
-        expect(recent(s), {"refusals": [], "newest": 0, "left_out": 0})
-        refuse(s, 403, path="/login", ip="192.0.2.2")
-        expect([one["by"][0]["value"] for one in recent(s, f"?after={before}")["refusals"]], ["192.0.2.2"])
+        until(lambda: recent(s)["refusals"], "they are read")
+        expect(most_refused(s)["a"], 3)
+        expect([value for value in whom(recent(s)) if value == "a"], ["a"] * 3)
+        for _ in range(3):
+            s.kill()
+            s.start()
+        until(lambda: recent(s)["refusals"], "they are read")
+        expect(most_refused(s)["a"], 3, "once, however often it starts")
+        expect(stored(s, "PRAGMA integrity_check"), "ok")
+
+
+def test_rules_that_are_gone_and_another_table():
+    """What was refused stays in the lists. Without the old table of cells, subjects are found by their text."""
+    with Checked(rules=RULES) as s:
+        refuse(s, event="pen", key="a")
+        refuse(s, 403, path="/login", ip="192.0.2.1")
+        s.stop()
+        os.unlink(os.path.join(s.data, "cells"))
+        s.write_rules(RULES.replace("id: login", "id: other"))
+        s.start()
+        until(lambda: recent(s)["refusals"], "they are read")
+        refuse(s, event="pen", key="a")
+        expect(most_refused(s), {"a": 2, "192.0.2.1": 1})
+        expect([one["rule"] for one in recent(s)["refusals"]], ["pen", "login", "pen"])
+        expect([one["rule"] for one in recent(s, "?rule=login")["refusals"]], ["login"])
+
+
+def test_subjects_need_not_be_kept():
+    with Checked(rules=RULES) as s:
+        refuse(s, event="pen", key="kept-for-now")
+        s.stop()
+        expect(stored(s, "SELECT count(*) FROM refusals"), 1)
+        s.flags += ["--keep-subjects", "no"]
+        s.start()
+        until(lambda: stored(s, "SELECT count(*) FROM refusals") == 0, "it is removed")
+        expect((recent(s)["refusals"], most_refused(s)), ([], {}))
+        refuse(s, event="pen", key="b")
+        expect((whom(recent(s)), most_refused(s)), (["b"], {"b": 1}), "in memory")
+        s.restart()
+        expect((recent(s)["refusals"], most_refused(s)), ([], {}))
+        for name in os.listdir(s.data):
+            if name.startswith("counts.db"):
+                with open(os.path.join(s.data, name), "rb") as file:
+                    expect(b"kept-for-now" in file.read(), False, name)
+        expect(sum(value or 0 for value in s.steer("GET", "/v1/counts").json()["all"]["refused"]), 2, "counts are kept")
+
+
+def test_a_damaged_file_costs_the_lists():
+    with Checked(rules=RULES) as s:
+        refuse(s, event="pen", key="a")
+        s.stop()
+        with open(os.path.join(s.data, "counts.db"), "r+b") as file:
+            file.seek(100)
+            file.write(b"\xff" * 30000)
+        begin = os.path.getsize(s.log)
+        s.start()
+        until(lambda: s.events("counts", begin), "the log tells")
+        refuse(s, event="pen", key="b")
+        expect(most_refused(s), {"b": 1})
+        s.restart()
+        until(lambda: recent(s)["refusals"], "a new file has them")
+        expect(most_refused(s), {"b": 1})
+
+
+def test_lists_are_read_when_the_file_is_back():
+    """Nothing is added before they are read, so that nothing counts twice."""
+    with Checked(rules=RULES) as s:
+        refuse(s, event="pen", key="a")
+        s.stop()
+        path = os.path.join(s.data, "counts.db")
+        os.rename(path, path + ".mine")
+        os.mkdir(path)
+        begin = os.path.getsize(s.log)
+        s.start()
+        until(lambda: s.events("counts", begin), "the log tells")
+        refuse(s, event="pen", key="b")
+        expect(most_refused(s), {"b": 1}, "without the file")
+        os.rmdir(path)
+        os.rename(path + ".mine", path)
+        until(lambda: len(most_refused(s)) == 2, "they are read")
+        expect((most_refused(s), sorted(whom(recent(s)))), ({"a": 1, "b": 1}, ["a", "b"]))
+        s.restart()
+        until(lambda: recent(s)["refusals"], "they are read")
+        expect(most_refused(s)["a"], 1, "once")
 
 
 # ---- the most refused ----
