@@ -829,6 +829,7 @@ def test_the_document_was_kept_to(request):
         for path in ("/", "/ui/main.js", "/ui/style.css", "/ui/icon.svg"):
             expect(s.ask(s.admin, "GET", path).status, 200, path)
         expect(s.steer("GET", "/v1/counts").status, 200)
+        expect(s.steer("GET", "/v1/subjects/find?value=nobody").status, 200)
         expect(s.steer("GET", "/v1/overrides").json(), {"overrides": []})
         expect(s.steer("HEAD", "/v1/live").status, 200)  # its events: test_live.py
         for method in ("GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"):
