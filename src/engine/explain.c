@@ -282,8 +282,7 @@ static const struct bound_set *choose_set(const struct bound *bound, const struc
 }
 
 static int explain_named(struct weir *weir, const struct named *named, const struct subject_question *question,
-                         int64_t now_us, struct explained_rule *ret,
-                         struct weir_error *error)
+                         int64_t now_us, struct explained_rule *ret, struct weir_error *error)
 {
     const struct bound *bound = named->bound;
     struct weir_request request;

@@ -92,14 +92,10 @@ bool weir_subject(struct weir *weir, const struct weir_request *request, const s
 /* The same for a rule that is named, such as one in shadow mode. */
 bool weir_subject_of(struct weir *weir, const struct weir_request *request, const char *rule_id, struct subject *ret);
 
-/* The plan of a rule that a request has chosen. Its name is a value that the rule itself names, so it is not a secret. */
-struct request_plan {
-    char name[RULE_NAME_MAX + 1];
-    char header[RULE_NAME_MAX + 1]; /* that chooses it; "": another attribute does */
-};
-/* Returns false if the request has none of the rule's plans. */
-bool weir_plan_of(struct weir *weir, const struct weir_request *request, const char *rule_id, struct request_plan *ret);
-/* The subject that a person names, as weir_subject finds it for a request. Returns what named_find returns. */
+/* The plan of a rule that a request has chosen; an empty name if it has none of its plans. */
+struct recent_plan;
+void weir_plan_of(struct weir *weir, const struct weir_request *request, sv rule_id, struct recent_plan *ret);
+/* The subject that a person names, as weir_subject finds it for a request. Returns what named_begin returns. */
 struct subject_name;
 int weir_name_subject(struct weir *weir, const struct subject_name *name, struct subject *ret, struct weir_error *error);
 

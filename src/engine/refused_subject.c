@@ -1,11 +1,11 @@
 /* Finds the subject that a refused request was counted for, and its plan. */
 #include <stdio.h>
 
-#include "base/err.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/named.h"
 #include "engine/verdict.h"
+#include "refused/recent.h"
 
 /* A refused subject, and the hash of its values. */
 struct found {
@@ -89,14 +89,15 @@ bool weir_subject_of(struct weir *weir, const struct weir_request *request, cons
     return known;
 }
 
-bool weir_plan_of(struct weir *weir, const struct weir_request *request, const char *rule_id, struct request_plan *ret)
+void weir_plan_of(struct weir *weir, const struct weir_request *request, sv rule_id, struct recent_plan *ret)
 {
     char user_buf[WEIR_USER_MAX];
     sv user;
-    const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
+    ret->name[0] = ret->header[0] = '\0';
+    const struct bound *bound = rule_id.len > 0 ? weir_acquire(weir, request, user_buf, &user) : NULL;
     if (!bound)
-        return false;
-    const struct bound_rule *rule = bound_find(bound, weir_str(rule_id));
+        return;
+    const struct bound_rule *rule = bound_find(bound, rule_id);
     const struct rule_plan *plan = NULL;
     if (rule && rule->rule->plan_count > 0) {
         struct facts facts;
@@ -109,7 +110,6 @@ bool weir_plan_of(struct weir *weir, const struct weir_request *request, const c
         snprintf(ret->header, sizeof ret->header, "%.*s", SV_FMT(rule->rule->plan.header));
     }
     hazard_release();
-    return plan;
 }
 
 int weir_name_subject(struct weir *weir, const struct subject_name *name, struct subject *ret, struct weir_error *error)

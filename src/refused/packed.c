@@ -67,6 +67,8 @@ void packed_write_refusal(const struct recent_refusal *refusal, struct buf *out)
     put(out, refusal->shadow);
     put_text(out, weir_str(refusal->limit));
     put_subject(out, &refusal->subject);
+    put_text(out, weir_str(refusal->plan.name));
+    put_text(out, weir_str(refusal->plan.header));
     put(out, refusal->of_request);
     if (refusal->of_request)
         put_request(out, &refusal->request);
@@ -197,6 +199,8 @@ bool packed_read_refusal(sv bytes, const struct hash_key *key, struct recent_ref
     ret->shadow = take(&in, 1);
     take_name(&in, ret->limit, WEIR_NAME_MAX);
     take_subject(&in, key, &ret->subject);
+    take_name(&in, ret->plan.name, RULE_NAME_MAX);
+    take_name(&in, ret->plan.header, RULE_NAME_MAX);
     ret->of_request = take(&in, 1);
     if (ret->of_request)
         take_request(&in, &ret->request);

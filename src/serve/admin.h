@@ -203,8 +203,6 @@ void admin_sign_out(struct http_call *call, struct server *server);
 void admin_counts(struct http_call *call, struct server *server);
 void admin_explain(struct http_call *call, struct server *server);
 /* admin_refusals.c. The plans of the newest refusals of all loops; false: out of memory. */
-struct plan_list;
-bool admin_collect_plans(const struct server *server, struct plan_list *ret);
 void admin_refusals(struct http_call *call, struct server *server);
 /* admin_subjects.c */
 void admin_find_subjects(struct http_call *call, struct server *server);

@@ -2,7 +2,6 @@
 #include "base/cleanup.h"
 #include "base/instant.h"
 #include "serve/admin.h"
-#include "serve/plan_notes.h"
 #include "serve/refusals.h"
 #include "serve/stats.h"
 #include "serve/status.h"
@@ -21,7 +20,7 @@ static void add_text(struct buf *out, const char *before, sv text)
 }
 
 /* The parameters of GET /v1/explain for the same request. Of its headers only the one that has chosen a plan is known. */
-static void add_request(const struct recent_request *request, const struct request_plan *plan, struct buf *out)
+static void add_request(const struct recent_request *request, const struct recent_plan *plan, struct buf *out)
 {
     bool first = true;
     buf_add(out, SV(", \"request\": {"));
@@ -37,7 +36,7 @@ static void add_request(const struct recent_request *request, const struct reque
     for (size_t i = 0; i < request->cost_count; i++) /* the name of a unit needs no escapes */
         buf_printf(out, ", \"%s:%" PRIu64 "\"", request->costs[i].unit, request->costs[i].amount);
     buf_char(out, ']');
-    if (plan && plan->header[0]) {
+    if (plan->header[0]) {
         char text[sizeof plan->header + sizeof plan->name];
         snprintf(text, sizeof text, "%s:%s", plan->header, plan->name);
         buf_add(out, SV(", \"header\": ["));
@@ -78,7 +77,7 @@ static void add_times(const struct run *run, struct buf *out)
                at, first, run->count);
 }
 
-static void add_run(const struct run *run, const struct request_plan *plan, bool first, struct buf *out)
+static void add_run(const struct run *run, bool first, struct buf *out)
 {
     static const char *const reasons[RECENT_REASONS] = {
         [RECENT_LIMIT] = "limit",
@@ -91,7 +90,7 @@ static void add_run(const struct run *run, const struct request_plan *plan, bool
     buf_add(out, first ? SV("\n{") : SV(",\n{"));
     add_times(run, out);
     status_write_whom(&r->subject, out);
-    add_text(out, ", \"plan\": ", plan ? weir_str(plan->name) : (sv){ 0 });
+    add_text(out, ", \"plan\": ", weir_str(r->plan.name));
     add_text(out, ", \"limit\": ", weir_str(r->limit));
     buf_printf(out, ", \"reason\": \"%s\", \"shadow\": %s", reasons[r->reason], r->shadow ? "true" : "false");
     if (r->status > 0)
@@ -103,26 +102,16 @@ static void add_run(const struct run *run, const struct request_plan *plan, bool
     else
         buf_add(out, SV(", \"retry_after_ms\": null"));
     if (r->of_request)
-        add_request(&r->request, plan, out);
+        add_request(&r->request, &r->plan, out);
     else
         buf_add(out, SV(", \"request\": null, \"request_cut\": false"));
     buf_char(out, '}');
-}
-
-bool admin_collect_plans(const struct server *server, struct plan_list *ret)
-{
-    for (unsigned i = 0; i <= server->loop_count; i++)
-        if (server->loops[i].stats && stats_collect_plans(server->loops[i].stats, ret) < 0)
-            return false;
-    plan_list_sort(ret);
-    return true;
 }
 
 void admin_refusals(struct http_call *call, struct server *server)
 {
     static const char *const names[] = { "most", "rule", "after", "group", NULL };
     CLEANUP(recent_list_done) struct recent_list list = { 0 };
-    CLEANUP(plan_list_done) struct plan_list plans = { 0 };
     CLEANUP(buf_done) struct buf out;
     uint64_t most, after, group, newest = recent_newest(), left_out;
     buf_init(&out, STATUS_BYTES_MAX);
@@ -132,15 +121,14 @@ void admin_refusals(struct http_call *call, struct server *server)
     /* A run may be as long as everything that is kept. */
     unsigned fetched = group ? RECENT_SLOTS : (unsigned)most;
     sv rule = http_parameter(call, "rule", 0);
-    if (refusals_collect(server->refusals, after, newest, rule, fetched, &list, &left_out) < 0 ||
-        !admin_collect_plans(server, &plans)) {
+    if (refusals_collect(server->refusals, after, newest, rule, fetched, &list, &left_out) < 0) {
         http_error(call, 503, NULL, "out of memory for the answer");
         return;
     }
     buf_add(&out, SV("{\"refusals\": ["));
     for (size_t i = 0, listed = 0; i < list.count && listed < most; listed++) {
         struct run run = run_from(&list, i, group);
-        add_run(&run, plan_list_find(&plans, run.newest->number), listed == 0, &out);
+        add_run(&run, listed == 0, &out);
         i += run.count;
     }
     buf_printf(&out, "],\n\"newest\": %" PRIu64 ", \"left_out\": %" PRIu64 "}\n", newest, left_out);

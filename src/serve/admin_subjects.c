@@ -7,7 +7,7 @@
 #include "present/present.h"
 #include "serve/admin.h"
 #include "serve/log.h"
-#include "serve/plan_notes.h"
+#include "serve/refusals.h"
 #include "serve/stats.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -57,21 +57,23 @@ static void fail(struct http_call *call, int r, const struct weir_error *error)
 
 /* ---- looking ---- */
 
-/* The plan with which the subject was last refused; empty: not known. False: no memory. */
-static bool last_plan(const struct server *server, const struct subject_name *name, struct request_plan *ret)
+/* The plan with which the subject was last refused; an empty name: not known. Returns 0 or WEIR_E_NO_MEMORY. */
+static int last_plan(const struct server *server, const struct subject_name *name, struct recent_plan *ret)
 {
-    CLEANUP(plan_list_done) struct plan_list plans = { 0 };
+    CLEANUP(recent_list_done) struct recent_list list = { 0 };
     struct subject subject;
     struct weir_error error;
+    uint64_t left_out;
     ret->name[0] = '\0';
-    if (weir_name_subject(server->weir, name, &subject, &error) < 0)
-        return error.code != WEIR_E_NO_MEMORY; /* another mistake is reported by who looks at the subject */
-    if (!admin_collect_plans(server, &plans))
-        return false;
-    const struct request_plan *found = plan_list_newest(&plans, subject.key);
-    if (found)
-        *ret = *found;
-    return true;
+    if (weir_name_subject(server->weir, name, &subject, &error) < 0) /* who looks at the subject reports what is wrong */
+        return error.code == WEIR_E_NO_MEMORY ? WEIR_E_NO_MEMORY : 0;
+    int r = refusals_collect(server->refusals, 0, recent_newest(), weir_str(name->rule), RECENT_SLOTS, &list, &left_out);
+    for (size_t i = 0; r == 0 && i < list.count; i++)
+        if (list.entries[i].subject.key == subject.key) {
+            *ret = list.entries[i].plan;
+            break;
+        }
+    return r;
 }
 
 void admin_get_subject(struct http_call *call, struct server *server)
@@ -83,8 +85,8 @@ void admin_get_subject(struct http_call *call, struct server *server)
     buf_init(&out, ADMIN_BODY_MAX);
     if (!read_subject(call, names, "GET /v1/subjects?rule=ID&by=VALUE&by=VALUE", &asked))
         return;
-    struct request_plan last;
-    if (!last_plan(server, &asked.name, &last)) {
+    struct recent_plan last;
+    if (last_plan(server, &asked.name, &last) < 0) {
         http_error(call, 503, NULL, "out of memory");
         return;
     }

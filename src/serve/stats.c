@@ -7,7 +7,6 @@
 #include "engine/handle.h"
 #include "refused/most_refused.h"
 #include "refused/penalised.h"
-#include "serve/plan_notes.h"
 #include "serve/refusal_note.h"
 
 enum {
@@ -48,7 +47,6 @@ struct stats {
     struct top *top;
     struct penalised *penalised;
     struct recent *recent;
-    struct plan_notes *plans; /* of what is in `recent` */
 };
 
 _Static_assert((int)COUNTERS_MAX <= UINT16_MAX && (int)SLOTS >= 2 * (int)COUNTERS_MAX, "counters fit into slots");
@@ -79,7 +77,6 @@ void stats_free(struct stats *stats)
     top_free(stats->top);
     penalised_free(stats->penalised);
     recent_free(stats->recent);
-    free(stats->plans);
     free(stats->counters);
     free(stats->slots);
     free(stats->rule_counters);
@@ -119,8 +116,7 @@ int stats_new(struct stats **ret)
     stats->slots = calloc(SLOTS, sizeof *stats->slots);
     stats->rule_counters = calloc(RULES_MAX, sizeof *stats->rule_counters);
     stats->limits = calloc(LIMITS_MAX, sizeof *stats->limits);
-    stats->plans = calloc(1, sizeof *stats->plans);
-    if (!stats->counters || !stats->slots || !stats->rule_counters || !stats->limits || !stats->plans ||
+    if (!stats->counters || !stats->slots || !stats->rule_counters || !stats->limits ||
         top_new(&stats->top, TOP_SLOTS) < 0 || penalised_new(&stats->penalised, PENALISED_SLOTS) < 0 ||
         recent_new(&stats->recent, RECENT_SLOTS) < 0)
         return WEIR_E_NO_MEMORY;
@@ -294,9 +290,7 @@ static void note_refused(struct stats *stats, struct weir *weir, const struct we
             top_add(stats->top, &entry.subject, now_us);
         if (!recent_wants(stats->recent, known ? entry.subject.key : NO_KEY, now_us))
             continue;
-        struct recent_refusal *refusal = recent_add(stats->recent, now_us);
-        refusal_note(refusal, weir, &requests[i], v, known ? &entry.subject : NULL);
-        plan_notes_add(stats->plans, weir, &requests[i], refusal);
+        refusal_note(recent_add(stats->recent, now_us), weir, &requests[i], v, known ? &entry.subject : NULL);
     }
 }
 
@@ -320,9 +314,7 @@ static void note_shadow(struct stats *stats, struct weir *weir, const struct wei
         !recent_wants(stats->recent, subject.key, now_us))
         return;
     HOLD_LOCK(&stats->lock);
-    struct recent_refusal *refusal = recent_add(stats->recent, now_us);
-    refusal_note_shadow(refusal, weir, request, limit, &subject);
-    plan_notes_add(stats->plans, weir, request, refusal);
+    refusal_note_shadow(recent_add(stats->recent, now_us), weir, request, limit, &subject);
 }
 
 static void note_shadows(struct stats *stats, struct weir *weir, const struct weir_request *requests,
@@ -552,16 +544,6 @@ int stats_collect_recent(struct stats *stats, uint64_t after, uint64_t until, sv
     *left_out += recent_left_out(stats->recent);
     HOLD_LOCK(&stats->lock);
     recent_collect(stats->recent, after, until, rule, most, list);
-    return 0;
-}
-
-int stats_collect_plans(struct stats *stats, struct plan_list *list)
-{
-    int r = plan_list_reserve(list);
-    if (r < 0)
-        return r;
-    HOLD_LOCK(&stats->lock);
-    plan_notes_collect(stats->plans, list);
     return 0;
 }
 

@@ -112,9 +112,6 @@ int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list
 struct recent_list;
 int stats_collect_recent(struct stats *stats, uint64_t after, uint64_t until, sv rule, unsigned most,
                          struct recent_list *list, uint64_t *left_out);
-/* Adds the plans of the newest refusals: see plan_notes.h. */
-struct plan_list;
-int stats_collect_plans(struct stats *stats, struct plan_list *list);
 /* A subject that a person penalised. From any thread. */
 struct penalised_entry;
 void stats_add_penalised(struct stats *stats, const struct penalised_entry *entry, int64_t now_us);

@@ -166,6 +166,9 @@ def test_plans_are_kept():
         s.write_rules(PLANS.replace('"<b>":', "new:"))
         until(lambda: "new" in s.steer("GET", "/v1/subjects?rule=api&by=fred").json()["plans"], "the new rules")
         expect(subject(s, "eve"), (None, "<b>", 9))
+        s.restart()
+        until(lambda: recent(s)["refusals"], "they are read")
+        expect(subject(s, "eve"), (None, "<b>", 9), "also after a restart")
 
 
 def test_shadow_rules_are_marked():
