@@ -351,6 +351,27 @@ def test_rules_that_are_gone_and_another_table():
         expect([one["rule"] for one in recent(s, "?rule=login")["refusals"]], ["login"])
 
 
+def test_a_clock_that_was_ahead():
+    """The clock of the earlier run was ten days ahead: numbers go on from there, and its lists wait for their time."""
+    with Checked(rules=RULES) as s:
+        refuse(s, event="pen", key="a")
+        s.stop()
+        with sqlite3.connect(os.path.join(s.data, "counts.db")) as db:
+            db.execute("UPDATE refusals SET number = number + 864000000000")
+            db.execute("UPDATE top_300 SET at_s = at_s + 864000")
+            db.execute("UPDATE top_3600 SET at_s = at_s + 864000")
+        db.close()
+        s.start()
+        until(lambda: recent(s)["refusals"], "they are read")
+        before = recent(s)["newest"]
+        refuse(s, event="pen", key="b")
+        expect((whom(recent(s)), whom(recent(s, f"?after={before}"))), (["b", "a"], ["b"]))
+        expect((most_refused(s), most_refused(s, "31d")), ({"b": 1}, {"b": 1}))
+        s.restart()
+        until(lambda: recent(s)["refusals"], "they are read")
+        expect((whom(recent(s)), most_refused(s)), (["b", "a"], {"b": 1}))
+
+
 def test_subjects_need_not_be_kept():
     with Checked(rules=RULES) as s:
         refuse(s, event="pen", key="kept-for-now")
