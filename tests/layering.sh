@@ -43,7 +43,7 @@ uv.h src/serve/
 microhttpd.h src/serve/http.c
 systemd/sd-daemon.h src/serve/
 zlib.h src/cli/
-sqlite3.h src/source/sqlite.c src/serve/counts_db.c
+sqlite3.h src/source/sqlite.c src/serve/counts_
 mysql.h src/source/mysql.c
 libpq-fe.h src/source/postgres.c
 '

@@ -1,6 +1,6 @@
 // The documented admin API, and nothing else.
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, text, hint) {
     super(text);
     this.status = status;
@@ -8,8 +8,8 @@ export class ApiError extends Error {
   }
 }
 
-/** Who is signed in. readOnly: the rules are a file. onEnd: called when the session is over. */
-export const session = { role: null, readOnly: false, onEnd: () => {} };
+/** Who is signed in. source: where the rules are; readOnly: that is a file. onEnd: called when the session is over. */
+export const session = { role: null, source: "", readOnly: false, onEnd: () => {} };
 
 /** The name under which changes are in the history; this browser remembers it. Empty: the role. */
 export const author = {

@@ -32,16 +32,16 @@ function line(values, x, y, close) {
     .join("");
 }
 
-/** A small line without axes; `text` says what it shows. */
+/** A small line without axes, with a gap where a count is null; `text` says what it shows. */
 export function spark(counts, text, kind = "passed") {
-  const width = 120, height = 28, values = counts.map((count) => count ?? 0), most = Math.max(1e-9, ...values);
-  const x = (i) => (values.length > 1 ? (i / (values.length - 1)) * (width - 2) + 1 : 1);
+  const width = 120, height = 28, most = Math.max(1e-9, ...counts.map((count) => count ?? 0));
+  const x = (i) => (counts.length > 1 ? (i / (counts.length - 1)) * (width - 2) + 1 : 1);
   const y = (value) => height - 2 - (value / most) * (height - 4);
   return svg(
     "svg",
     { viewBox: `0 0 ${width} ${height}`, class: "spark", role: "img", "aria-label": text },
-    svg("path", { d: line(values, x, y, true), class: `area ${kind}` }),
-    svg("path", { d: line(values, x, y, false), class: `line ${kind}` }),
+    svg("path", { d: line(counts, x, y, true), class: `area ${kind}` }),
+    svg("path", { d: line(counts, x, y, false), class: `line ${kind}` }),
   );
 }
 

@@ -8,6 +8,7 @@ export const RANGES = [
 ];
 const RULES_MAX = 90; // in one call
 
+/** Of what is known: a count is null where weir did not run, or counted the rule together with others. */
 export const sum = (counts) => (counts ?? []).reduce((all, count) => all + (count ?? 0), 0);
 
 /** Counts of one column as rates a second. The last point is not complete: it is left out until half of it is there. */

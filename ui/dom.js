@@ -1,6 +1,12 @@
 // Elements. Every value becomes a text node or an attribute that is set, never HTML: a subject named <img onerror=…> is shown.
+import { errorText } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
+
+// Characters that nobody sees, or that turn others around: a subject could look like another one. Joiners are left where scripts need them.
+const UNSEEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\u{e0000}-\u{e007f}]|(?<![\p{Script=Arabic}\p{M}\p{Extended_Pictographic}\p{Emoji_Modifier}\ufe0f])[\u200c\u200d]/gu;
+/** The same text, with unseen characters as ⟨U+202E⟩. */
+const visible = (text) => text.replace(UNSEEN, (one) => `⟨U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
 function fill(element, properties, children) {
   for (const [name, value] of Object.entries(properties ?? {})) {
@@ -9,7 +15,8 @@ function fill(element, properties, children) {
     else if (name === "value" || name === "checked" || name === "indeterminate") element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  const wanted = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  element.append(...wanted.map((child) => (typeof child === "string" ? visible(child) : child)));
   return element;
 }
 
@@ -32,7 +39,7 @@ export function button(text, action, properties) {
     try {
       await action(event);
     } catch (error) {
-      note(error.hint ? `${error.message}: ${error.hint}` : error.message, "bad");
+      note(errorText(error), "bad");
     } finally {
       element.removeAttribute("aria-busy");
     }
@@ -48,6 +55,15 @@ export function field(label, control, hint) {
   const error = h("p", { class: "error", id: `${id}-error` });
   control.setAttribute("aria-describedby", `${hint ? `${id}-hint ` : ""}${id}-error`);
   return h("div", { class: "field" }, h("label", { for: id }, label), control, hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error);
+}
+
+/** Says beside a field what is wrong with it; "": nothing. */
+export function fieldError(box, text) {
+  box.classList.toggle("wrong", text !== "");
+  box.querySelector(".error").textContent = visible(text);
+  const control = box.querySelector("input, select, textarea");
+  if (text) control.setAttribute("aria-invalid", "true");
+  else control.removeAttribute("aria-invalid");
 }
 
 /** A table; rows are lists of cells. A cell that is an element is used as it is. */
@@ -67,9 +83,10 @@ export function table(caption, heads, rows, properties) {
 }
 
 /** A dialog over the page. `build(close)` returns its content; Escape and × close it, unless `guard` says no. */
+let dialogs = 0;
 export function dialog(title, build, { guard = () => true, ...properties } = {}) {
-  const heading = h("h2", { id: "dialog-title" }, title);
-  const element = h("dialog", { "aria-labelledby": "dialog-title", ...properties });
+  const id = `dialog-${++dialogs}`, heading = h("h2", { id }, title);
+  const element = h("dialog", { "aria-labelledby": id, ...properties });
   const before = document.activeElement;
   return new Promise((resolve) => {
     const close = (result) => {
@@ -93,6 +110,7 @@ export function dialog(title, build, { guard = () => true, ...properties } = {})
     );
     document.body.append(element);
     element.showModal();
+    element.querySelector(".content :is(input, select, textarea, button)")?.focus(); // not ×
   });
 }
 

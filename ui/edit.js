@@ -1,16 +1,22 @@
 // Writing a rule: a form for what is common, YAML for everything, a review before it is saved.
 import { ask, get, path } from "./api.js";
-import { button, dialog, field, h, note } from "./dom.js";
+import { button, dialog, field, fieldError, h, note } from "./dom.js";
+import { errorText, instantOf, localInput } from "./format.js";
 import { byText, choice, confirmed, diff, withoutId } from "./parts.js";
 import { yaml } from "./text.js";
 
 const ALGORITHMS = ["token_bucket", "fixed_window", "sliding_window", "calendar"];
 const isText = (value) => value === undefined || typeof value === "string";
 const isTexts = (value) => isText(value) || (Array.isArray(value) && value.every((one) => typeof one === "string"));
-const isCalendar = (limit) => limit.calendar !== undefined || limit.tz !== undefined || limit.algorithm === "calendar" || /^(hour|day|week|month|year)$/.test(limit.per);
+const isCalendar = (limit) => [limit.calendar, limit.tz].some((one) => one != null) || limit.algorithm === "calendar" || /^(minute|hour|day|week|month|year)$/.test(limit.per);
 const words = (value) => [value ?? []].flat().join(", ");
 const split = (text) => text.split(",").map((one) => one.trim()).filter(Boolean);
 const oneOrMany = (list) => (list.length > 1 ? list : list[0]);
+
+/** What the form would take apart: a value with a comma in it, or with spaces around it. */
+const isList = (value) => isTexts(value) && [value ?? []].flat().every((one) => one !== "" && one === one.trim() && !one.includes(","));
+const inYaml = (label, value) => h("p", { class: "hint" }, `${label}: set in YAML (${JSON.stringify(value)})`);
+const left = (value, known) => Object.keys(value).filter((name) => !known.includes(name) && value[name] != null);
 
 /** The form over a document; it changes only the fields that it shows. */
 function form(document, changed) {
@@ -18,22 +24,26 @@ function form(document, changed) {
   const input = (label, where, value, set, hint, properties) => {
     const control = h("input", { value: value ?? "", spellcheck: "false", ...properties });
     control.addEventListener("input", () => (set(control.value), changed()));
-    const box = field(label, control, hint);
-    at.set(where, box);
-    return box;
+    return at.set(where, field(label, control, hint)).get(where);
+  };
+  const select = (label, where, options, value, set) => {
+    const control = h("select", null, options.map(([key, name]) => h("option", { value: key }, name)));
+    control.value = value;
+    control.addEventListener("change", () => (set(control.value), changed()));
+    return at.set(where, field(label, control)).get(where);
   };
   const match = (document.match ??= {});
   const setMatch = (name, texts) => {
     if (texts === undefined || texts.length === 0) delete match[name];
     else match[name] = texts;
   };
-  const condition = (label, name, hint, many) =>
-    isTexts(match[name])
+  const condition = (label, name, hint, many = Array.isArray(match[name])) =>
+    (many ? isList : isText)(match[name])
       ? input(label, `match.${name}`, words(match[name]), (text) => setMatch(name, many ? oneOrMany(split(text)) : text.trim()), hint)
-      : h("p", { class: "hint" }, `${label}: set in YAML (${JSON.stringify(match[name])})`);
+      : inYaml(label, match[name]);
 
   const limits = h("div", { class: "content" });
-  const list = () => (Array.isArray(document.limits) ? document.limits : document.limits === undefined ? [] : [document.limits]);
+  const list = () => [document.limits ?? []].flat();
   const drawLimits = () => {
     limits.replaceChildren(...list().map((limit, i) => drawLimit(limit, i)),
       button("Add a limit", () => ((document.limits = [...list(), { max: 100, per: "1h" }]), drawLimits(), changed()), { class: "small" }));
@@ -41,63 +51,56 @@ function form(document, changed) {
   const drawLimit = (limit, i) => {
     const remove = button("Remove", () => ((document.limits = list().filter((_, k) => k !== i)), drawLimits(), changed()), { class: "small", "aria-label": `Remove limit ${i + 1}` });
     const put = (value) => ((document.limits = list().map((one, k) => (k === i ? value : one))), (limit = value));
+    const where = `limits[${i}]`, set = (name, value) => put({ ...limit, [name]: value });
+    const text = (label, name, hint) => input(label, `${where}.${name}`, limit[name], (typed) => set(name, typed || undefined), hint);
+    const count = (label, name) => input(label, `${where}.${name}`, limit[name], (typed) => set(name, typed === "" ? undefined : Number(typed)), null, { type: "number", min: "0" });
     if (typeof limit === "string")
-      return h("div", { class: "row" }, input(`Limit ${i + 1}`, `limits[${i}]`, limit, put, "10 per 60s, 100 per day (Asia/Shanghai)"), remove);
-    if (limit.concurrent !== undefined)
-      return h("div", { class: "row" }, input("At the same time", `limits[${i}].concurrent`, limit.concurrent, (text) => put({ ...limit, concurrent: Number(text) }), null, { type: "number", min: "0" }),
-        input("time to live", `limits[${i}].ttl`, limit.ttl, (text) => put({ ...limit, ttl: text })), remove);
-    const algorithm = h("select", null, ALGORITHMS.map((one) => h("option", { value: one }, one.replace("_", " "))));
-    const length = limit.calendar === undefined ? "per" : "calendar";
-    algorithm.value = limit.algorithm ?? (isCalendar(limit) ? "calendar" : "token_bucket");
-    algorithm.addEventListener("change", () => (put({ ...limit, algorithm: algorithm.value }), changed()));
-    return h("div", { class: "row" },
-      input("At most", `limits[${i}].max`, limit.max, (text) => put({ ...limit, max: text === "" ? undefined : Number(text) }), null, { type: "number", min: "0" }),
-      input("in", `limits[${i}].${length}`, limit[length], (text) => put({ ...limit, [length]: text }), "60s, 1h, day"),
-      field("counted as", algorithm),
-      isCalendar(limit) ? input("time zone", `limits[${i}].tz`, limit.tz, (text) => put({ ...limit, tz: text || undefined }), "Asia/Shanghai") : null,
-      input("name", `limits[${i}].name`, limit.name, (text) => put({ ...limit, name: text || undefined })), remove);
+      return h("div", { class: "row" }, input(`Limit ${i + 1}`, where, limit, put, "10 per 60s, 100 per day"), remove);
+    if (typeof limit !== "object" || limit === null) return h("div", { class: "row" }, inYaml(`Limit ${i + 1}`, limit), remove);
+    const slots = limit.concurrent != null, length = limit.calendar != null ? "calendar" : "per";
+    const further = left(limit, slots ? ["concurrent", "ttl", "name"] : ["max", length, "algorithm", "tz", "name"]);
+    const row = h("div", { class: "row" }, slots ? [count("At the same time", "concurrent"), text("time to live", "ttl", "60s")] : [
+      count("At most", "max"),
+      text("in", length, "60s, 1h, day"),
+      select("counted as", `${where}.algorithm`, ALGORITHMS.map((one) => [one, one.replace("_", " ")]), limit.algorithm ?? (isCalendar(limit) ? "calendar" : "token_bucket"),
+        (one) => (set("algorithm", one), row.replaceWith(drawLimit(limit, i)))),
+      isCalendar(limit) && text("time zone", "tz", "Asia/Shanghai")],
+    text("name", "name"), further.length > 0 && h("p", { class: "hint" }, `also, in YAML: ${further.join(", ")}`), remove);
+    return row;
   };
 
-  const mode = h("select", null, [["enforce", "refuse (enforce)"], ["shadow", "only count what it would refuse (shadow)"], ["off", "off"]].map(([value, name]) => h("option", { value }, name)));
-  mode.value = document.mode === false ? "off" : document.mode ?? "enforce";
-  mode.addEventListener("change", () => ((document.mode = mode.value), changed()));
-  const plain = document.limits === undefined || isText(document.limits) || Array.isArray(document.limits) || typeof document.limits === "object";
   drawLimits();
-  const known = ["id", "match", "by", "limits", "mode", "expires"];
-  const others = Object.keys(document).filter((name) => !known.includes(name));
+  const others = [...left(match, ["event", "method", "path"]).map((name) => `match.${name}`), ...left(document, ["id", "match", "by", "limits", "mode", "expires"])];
+  const expires = document.expires == null || localInput(document.expires)
+    ? input("Expires", "expires", localInput(document.expires), (text) => (document.expires = instantOf(text)), "In your time zone; empty: never.", { type: "datetime-local" })
+    : input("Expires", "expires", document.expires, (text) => (document.expires = text || undefined), "2027-01-01T00:00:00Z; empty: never");
   const element = h("div", { class: "content" },
     h("fieldset", null, h("legend", null, "Which requests"),
       h("div", { class: "row" }, condition("Event", "event", "for calls that are not HTTP", true), condition("Method", "method", "GET, POST; empty: all", true), condition("Path", "path", "/entity/#, /files/*"))),
     h("fieldset", null, h("legend", null, "How much"),
-      isTexts(document.by) ? input("For each", "by", words(document.by), (text) => (document.by = split(text)), "user, ip, key, header:X-Tenant; empty: all together") : null,
-      plain ? limits : null),
-    h("div", { class: "row" }, field("What it does", mode),
-      input("Expires", "expires", document.expires, (text) => (document.expires = text || undefined), "2027-01-01T00:00:00Z; empty: never")),
-    others.length ? h("p", { class: "hint" }, `Further fields, which the YAML has: ${others.join(", ")}.`) : null);
+      document.by == null || isList(document.by) ? input("For each", "by", words(document.by), (text) => (document.by = split(text)), "user, ip, key, header:X-Tenant; empty: all together") : inYaml("For each", document.by),
+      limits),
+    h("div", { class: "row" },
+      select("What it does", "mode", [["enforce", "refuse (enforce)"], ["shadow", "only count what it would refuse (shadow)"], ["off", "off"]],
+        document.mode === false ? "off" : document.mode ?? "enforce", (one) => (document.mode = one)),
+      expires),
+    others.length > 0 && h("p", { class: "hint" }, `Further fields, which the YAML has and the form keeps: ${others.join(", ")}.`));
   return { element, at };
 }
 
-/** Errors beside their fields, the rest below. */
-function place(errors, at, rest) {
-  for (const box of at.values()) {
-    box.classList.remove("wrong");
-    box.querySelector(".error").textContent = "";
-  }
-  const left = [];
+/** Errors beside their fields, the rest below. Lines are those of the YAML, if that is what is shown. */
+function place(errors, at, rest, lines) {
+  for (const box of at.values()) fieldError(box, "");
+  const others = [], placed = new Map();
   for (const error of errors) {
     const where = error.text.split(":", 1)[0];
-    let box = at.get(where);
-    for (let key = where; !box && key.includes("."); ) {
-      key = key.slice(0, key.lastIndexOf("."));
-      box = at.get(key);
-    }
-    if (!box) left.push(error);
-    else {
-      box.classList.add("wrong");
-      box.querySelector(".error").textContent = error.text.slice(where.length + 1).trim();
-    }
+    let key = where;
+    while (key && !at.has(key)) key = key.slice(0, Math.max(key.lastIndexOf("."), key.lastIndexOf("["), 0));
+    if (!key) others.push(error);
+    else placed.set(key, [...(placed.get(key) ?? []), error.text.slice((key === where ? where.length + 1 : 0)).trim()]);
   }
-  rest.replaceChildren(...left.map((error) => h("p", { class: "error" }, error.line ? `line ${error.line}: ${error.text}` : error.text)));
+  for (const [key, texts] of placed) fieldError(at.get(key), texts.join("; "));
+  rest.replaceChildren(...others.map((error) => h("p", { class: "error" }, error.line && lines ? `line ${error.line}: ${error.text}` : error.text)));
 }
 
 const clean = (document) => {
@@ -112,117 +115,139 @@ const clean = (document) => {
 export function edit(row, candidate) {
   // A row that is not a document is shown as it is.
   const unreadable = typeof row?.rule === "string" ? row.rule : null;
-  let document = structuredClone(candidate ?? (unreadable ? {} : row?.rule) ?? { match: {}, by: ["user"], limits: [{ max: 100, per: "1h" }] });
-  const named = row?.id ?? document.id ?? "";
+  let document = structuredClone(candidate ?? (unreadable !== null ? {} : row?.rule) ?? { match: {}, by: ["user"], limits: [{ max: 100, per: "1h" }] });
+  const named = row?.id ?? String(document.id ?? "");
   delete document.id;
-  const start = unreadable ? {} : clean(row ? withoutId(row.rule) : {}), first = JSON.stringify(clean(document));
-  let version = row?.version, tab = unreadable !== null ? "yaml" : "form", linted = 0, timer = null, valid = true, boxes = new Map();
-  const id = h("input", { value: named, required: true, spellcheck: "false", pattern: "[^\\s].*" });
+  const start = unreadable !== null ? {} : clean(row ? withoutId(row.rule) : {}), first = JSON.stringify(clean(document));
+  let version = row?.version, tab = unreadable !== null ? "yaml" : "form", linted = 0, timer = null, boxes = new Map(), drawn = null;
+  const id = h("input", { value: named, required: true, spellcheck: "false", maxlength: "100" }), idBox = row ? null : field("Id", id);
   const text = h("textarea", { class: "code", spellcheck: "false", "aria-label": "The rule as YAML" });
   const body = h("div"), problems = h("div", { role: "alert" }), advice = h("div"), tabs = h("div");
 
+  /** Checks the text as it is now. Returns {valid, document, id, rule}: the rule that was checked, or null if a newer text is being checked. */
   const lint = async () => {
-    const source = tab === "yaml" ? text.value : yaml({ id: id.value || "new", ...clean(document) });
-    const number = ++linted;
+    clearTimeout(timer);
+    const number = ++linted, shown = tab, checked = { id: id.value.trim(), rule: clean(document) };
+    const source = shown === "yaml" ? text.value : yaml({ id: checked.id || "new", ...checked.rule });
     const { data } = await ask("POST", "/v1/lint", { body: source, type: "application/yaml" });
-    if (number !== linted) return data; // a newer text is being checked
-    valid = data.valid;
+    if (number !== linted) return null;
     const found = Array.isArray(data.document) && data.document.length === 1 ? data.document[0] : data.document;
-    if (tab === "yaml" && (Array.isArray(found) || typeof found !== "object" || found?.rules || found?.settings)) {
-      if (valid) data.errors.unshift({ line: 0, text: "write one rule here, not a list and not a whole file" });
-      valid = false;
-    } else if (tab === "yaml" && found) {
-      const { id: named, ...rest } = found;
+    if (shown === "yaml" && (Array.isArray(found) || typeof found !== "object" || found?.rules || found?.settings)) {
+      if (data.valid) data.errors.unshift({ line: 0, text: "write one rule here, not a list and not a whole file" });
+    } else if (shown === "yaml" && found) {
+      const { id: given, ...rest } = found;
       document = rest;
-      if (!row && named !== undefined) id.value = named;
-      if (row && named !== row.id) data.errors.unshift({ line: 0, text: `id: must stay ${row.id}: a rule with another id is another rule` }), (valid = false);
+      checked.rule = clean(rest);
+      if (!row && given !== undefined) checked.id = id.value = String(given);
+      if (row && String(given) !== row.id) data.errors.unshift({ line: 0, text: `id: must stay ${row.id}: a rule with another id is another rule` });
     }
-    place(data.errors, tab === "yaml" ? new Map() : boxes, problems);
+    place(data.errors, shown === "yaml" ? new Map() : boxes, problems, shown === "yaml");
     advice.replaceChildren(...data.advice.map((one) => h("p", { class: "hint" }, `Advice: ${one.text}`)));
-    return data;
+    return { ...checked, valid: data.errors.length === 0, document: data.document };
   };
   const changed = () => {
+    linted++; // a check that is under way is of an older text
     clearTimeout(timer);
-    timer = setTimeout(() => lint().catch((error) => problems.replaceChildren(h("p", { class: "error" }, error.message))), 300);
+    timer = setTimeout(() => lint().catch((error) => problems.replaceChildren(h("p", { class: "error" }, errorText(error)))), 300);
   };
-  let touched = false;
-  text.addEventListener("input", () => ((touched = true), changed()));
+  /** Somebody may type on while it is checked: what counts is the last. */
+  const lintLast = async () => {
+    for (;;) {
+      const checked = await lint();
+      if (checked) return checked;
+    }
+  };
+  text.addEventListener("input", changed);
+  id.addEventListener("input", changed);
   const draw = () => {
     tabs.replaceChildren(choice("Edit as", [{ key: "form", name: "Form" }, { key: "yaml", name: "YAML" }], tab, async (one) => {
+      if (one.key === tab) return;
       if (tab === "yaml") {
-        const data = await lint();
-        if (!data.document) return note("the YAML has an error: repair it first", "bad");
+        const checked = await lintLast();
+        if (!checked.document || typeof checked.document !== "object") return note("the YAML has an error: repair it first", "bad");
       }
       tab = one.key;
       draw();
+      tabs.querySelector("[aria-pressed=true]").focus();
     }));
+    // The YAML has the id.
+    if (idBox) idBox.hidden = tab === "yaml";
     if (tab === "yaml") {
-      text.value = unreadable !== null && !touched ? unreadable : yaml({ id: id.value || "new-rule", ...clean(document) });
+      drawn = text.value = unreadable !== null && drawn === null ? unreadable : yaml({ id: id.value.trim() || "new-rule", ...clean(document) });
       body.replaceChildren(text);
     } else {
       const built = form(document, changed);
       boxes = built.at;
+      if (idBox) boxes.set("id", idBox);
       body.replaceChildren(built.element);
     }
     changed();
   };
+  const isTouched = () => JSON.stringify(clean(document)) !== first || (tab === "yaml" && text.value !== drawn) || (!row && id.value !== named);
 
   return dialog(row ? `Edit ${row.id}` : "New rule", (close) => {
     const why = h("input", { maxlength: "500", placeholder: "for the history" });
     const error = h("p", { class: "error", role: "alert" });
     const review = h("div", { class: "content" });
-    const editor = h("div", { class: "content" }, row ? null : field("Id", id), tabs, body, problems, advice,
+    const editor = h("div", { class: "content" }, idBox, tabs, body, problems, advice,
       h("div", { class: "actions" }, button("Review…", async () => {
         error.textContent = "";
-        await lint();
-        if (!id.value.trim()) return id.focus();
-        if (!valid) return problems.scrollIntoView();
-        await tryIt();
+        const checked = await lintLast();
+        if (!checked.id) {
+          if (idBox) fieldError(idBox, "a rule needs an id: a short name such as login or upload-per-user");
+          return id.focus();
+        }
+        if (!checked.valid) return (room.querySelector(".field.wrong input, .field.wrong select") ?? text).focus();
+        await tryIt(checked);
       }, { class: "main" })));
-    const say = (e) => (error.textContent = e.hint ? `${e.message}: ${e.hint}` : e.message);
+    const say = (e) => (error.textContent = errorText(e));
 
     /** Two people, one rule: neither loses anything. */
-    const conflict = async () => {
-      const theirs = await get(path("rules", id.value)).catch(() => null);
+    const conflict = async (checked) => {
+      const theirs = await get(path("rules", checked.id)).catch(() => null);
       review.replaceChildren(
-        h("p", { class: "banner" }, theirs ? `${theirs.updated_by || "Somebody"} has changed ${id.value} since you opened it. Nothing of yours is lost.` : `${id.value} was removed meanwhile.`),
-        h("h3", null, "What you would change of theirs"), diff(theirs ? withoutId(theirs.rule) : null, clean(document)), error,
+        h("p", { class: "banner" }, !theirs ? `${checked.id} was removed meanwhile.`
+          : version ? `${theirs.updated_by || "Somebody"} has changed ${checked.id} since you opened it. Nothing of yours is lost.`
+            : `There is a rule ${checked.id} already. Nothing of yours is lost: go back for another id.`),
+        h("h3", null, "What you would change of theirs"), diff(theirs ? withoutId(theirs.rule) : null, checked.rule), error,
         h("div", { class: "actions" },
-          button("Back to my text", () => ((version = theirs?.version), show(editor))),
-          button(theirs ? "Save mine over theirs" : "Save mine again", () => save(theirs?.version), { class: "danger" })));
+          button("Back to my text", () => (row && (version = theirs?.version), show(editor))),
+          button(theirs ? "Save mine over theirs" : "Save mine again", () => save(checked, theirs?.version), { class: "danger" })));
     };
-    const save = async (tag) => {
+    /** What was reviewed is what is saved. */
+    const save = async (checked, tag) => {
       error.textContent = "";
       try {
-        await ask("PUT", path("rules", id.value.trim()), { body: clean(document), match: tag, absent: !tag, note: why.value });
-        note(`${id.value.trim()} is in force`);
-        close(id.value.trim());
+        await ask("PUT", path("rules", checked.id), { body: checked.rule, match: tag, absent: !tag, note: why.value });
+        note(`${checked.id} is in force`);
+        close(checked.id);
       } catch (e) {
-        if (e.status === 412) await conflict();
+        if (e.status === 412) await conflict(checked);
         else say(e);
       }
     };
-    const tryIt = async () => {
+    const tryIt = async (checked) => {
       try {
-        const { data } = await ask("PUT", `${path("rules", id.value.trim())}?dry_run=1`, { body: clean(document), match: version, absent: !version });
+        const { data } = await ask("PUT", `${path("rules", checked.id)}?dry_run=1`, { body: checked.rule, match: version, absent: !version });
         review.replaceChildren(...[
           unreadable !== null && h("p", { class: "banner mild" }, "The row could not be read before: all of it is replaced."),
           h("p", null, h("strong", null, data.state), ` · ${data.limits ?? ""} · ${byText(data)}`),
-          diff(row ? start : null, clean(document)), field("Why", why), error,
+          diff(row ? start : null, checked.rule), field("Why", why), error,
           h("div", { class: "actions" }, button("Back", () => show(editor)),
             button("What would it have done?", () => {
-              sessionStorage.setItem("candidate", yaml({ id: id.value.trim(), ...clean(document) }));
+              sessionStorage.setItem("candidate", yaml({ id: checked.id, ...checked.rule }));
               close(undefined);
               location.hash = "#/what-if";
             }),
-            button("Save", () => save(version), { class: "main" }))].filter(Boolean));
+            button("Save", () => save(checked, version), { class: "main" }))].filter(Boolean));
         show(review);
+        why.focus();
       } catch (e) {
         if (e.status === 412) {
           show(review);
-          await conflict();
+          await conflict(checked);
         } else {
-          problems.replaceChildren(h("p", { class: "error" }, e.hint ? `${e.message}: ${e.hint}` : e.message));
+          problems.replaceChildren(h("p", { class: "error" }, errorText(e)));
         }
       }
     };
@@ -230,5 +255,5 @@ export function edit(row, candidate) {
     const show = (part) => room.replaceChildren(part);
     draw();
     return room;
-  }, { class: "wide", guard: () => (JSON.stringify(clean(document)) === first && !(touched && !valid)) || confirmed("Drop your changes?", "What you have typed is not saved.", "Drop them") });
+  }, { class: "wide", guard: () => !isTouched() || confirmed("Drop your changes?", "What you have typed is not saved.", "Drop them") });
 }

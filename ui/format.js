@@ -38,6 +38,14 @@ export function instant(value) {
   return day.format(date) === day.format(new Date()) ? clock.format(date) : `${day.format(date)} ${minutes.format(date)}`;
 }
 
+/** An instant for an input of the type datetime-local, which has no zone. Seconds and texts are instants; else "". */
+export function localInput(value) {
+  const date = new Date(typeof value === "number" ? value * 1000 : value ?? NaN);
+  return Number.isNaN(date.getTime()) ? "" : new Date(date.getTime() - date.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+}
+/** What such an input has, for the API. */
+export const instantOf = (local) => (local ? new Date(local).toISOString().replace(/\.\d+/, "") : undefined);
+
 /** "16:00 Asia/Shanghai": an instant in the zone of a rule. */
 export function inZone(value, zone) {
   if (!zone || zone === ownZone) return "";
@@ -60,6 +68,15 @@ export function ago(value) {
 
 /** A subject as one text: "user=u1, ip=10.0.0.0/8". */
 export const subject = (by) => (by?.length ? by.map((one) => `${one.name}=${one.value}`).join(", ") : "everybody");
+
+/** A text that is long enough to recognise it. Unless it is `cut` already, the rest is counted. */
+export const brief = (text, cut = false) => (text.length <= 120 ? text : `${text.slice(0, 100)}…${cut ? "" : ` (${number(text.length)} characters)`}`);
+
+export const plural = (count, one, many) => `${number(count)} ${count === 1 ? one : many}`;
+export const problemRows = (count) => plural(count, "row of the rules has a problem", "rows of the rules have problems");
+
+/** What an error says, and what to do. */
+export const errorText = (error) => (error.hint ? `${error.message}: ${error.hint}` : error.message);
 
 /** Ticks of a time axis: at most `most`, at instants that people use. */
 export function ticks(start, end, most) {

@@ -1,7 +1,7 @@
 // What happens now: server-sent events, for as long as somebody wants them.
 
 const listeners = new Set();
-let stream = null, last = null, state = "closed";
+let stream = null, last = null, state = "closed", isFirst = true;
 
 /** Told of each change of the connection: "open", "lost". */
 export const watch = { onState: () => {} };
@@ -16,10 +16,14 @@ function open() {
   // A browser has few connections to a host: hidden pages give theirs back.
   if (document.hidden) return;
   stream = new EventSource("/v1/live");
-  stream.onopen = () => setState("open");
+  stream.onopen = () => {
+    isFirst = true;
+    setState("open");
+  };
   stream.onmessage = (event) => {
     last = JSON.parse(event.data);
-    for (const listener of listeners) listener(last);
+    for (const listener of listeners) listener(last, isFirst);
+    isFirst = false;
   };
   stream.onerror = () => {
     setState("lost");
@@ -38,10 +42,10 @@ document.addEventListener("visibilitychange", () => {
   } else if (listeners.size && !stream) open();
 });
 
-/** Calls `listener` with each event. Returns a function that ends this. */
+/** Calls `listener` with each event, and whether it is the first of a connection. Returns a function that ends this. */
 export function listen(listener) {
   listeners.add(listener);
-  if (last) listener(last);
+  if (last) listener(last, false);
   if (!stream) open();
   return () => {
     listeners.delete(listener);

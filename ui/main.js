@@ -1,6 +1,7 @@
 // The frame of the page: signing in, the bar, and which view is shown.
 import { ask, author, get, session } from "./api.js";
-import { button, dialog, field, h, note } from "./dom.js";
+import { button, dialog, field, fieldError, h } from "./dom.js";
+import { errorText } from "./format.js";
 import { stop, watch } from "./live.js";
 import * as changes from "./view_changes.js";
 import * as now from "./view_now.js";
@@ -67,7 +68,7 @@ async function show({ focus = true } = {}) {
     if (number !== shown) return;
     main.replaceChildren(
       h("h1", { tabindex: "-1" }, "This cannot be shown"),
-      h("p", { class: "banner" }, error.message, error.hint ? `: ${error.hint}` : ""),
+      h("p", { class: "banner" }, errorText(error)),
       h("p", null, button("Try again", () => show())),
     );
     if (error.status === 0) retry(number);
@@ -111,10 +112,12 @@ watch.onState = (state) => {
 
 // ---- signing in ----
 
-/** Whether the rules are a file is asked once for a session. */
+/** Where the rules are is asked once for a session. */
 async function enter(data) {
   session.role = data.role;
-  session.readOnly = (await get("/v1/status")).source.read_only;
+  const { source } = await get("/v1/status");
+  session.source = source.address;
+  session.readOnly = source.read_only;
 }
 
 /** The form; `done` is called when somebody is signed in. */
@@ -126,7 +129,7 @@ function signInForm(reason, done) {
   const send = async (event) => {
     event.preventDefault();
     signIn.disabled = true;
-    box.classList.remove("wrong");
+    fieldError(box, "");
     try {
       const { data } = await ask("POST", "/v1/session", { body: { token: token.value.trim() } });
       author.set(name.value.trim());
@@ -134,8 +137,7 @@ function signInForm(reason, done) {
       await enter(data);
       done();
     } catch (error) {
-      box.classList.add("wrong");
-      box.querySelector(".error").textContent = error.status === 401 ? "This token is not valid." : error.message;
+      fieldError(box, error.status === 401 ? "This token is not valid." : errorText(error));
       token.focus();
     } finally {
       signIn.disabled = false;

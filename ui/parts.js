@@ -1,7 +1,7 @@
 // Parts that several views share.
-import { ask, get, may, mayChange, path, query } from "./api.js";
-import { button, dialog, field, h, note, table } from "./dom.js";
-import { ago, instant, inZone, number, share, span, subject, zoneOf } from "./format.js";
+import { ask, get, may, mayChange, path, query, session } from "./api.js";
+import { button, dialog, field, fieldError, h, note, table } from "./dom.js";
+import { ago, brief, errorText, instant, inZone, number, share, span, subject, zoneOf } from "./format.js";
 import { difference, yaml } from "./text.js";
 
 /** "GET /a · by user": which requests, and how they are counted. */
@@ -12,13 +12,9 @@ export const pill = (state) => h("span", { class: `pill ${state}` }, state);
 export function diff(before, after) {
   const lines = difference(before === null ? "" : yaml(before), after === null ? "" : yaml(after));
   const mark = { same: " ", added: "+", removed: "-" };
+  if (lines.every((line) => line.kind === "same")) return h("p", { class: "quiet" }, "Nothing changes: both say the same.");
   return h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": "Difference" },
     lines.map((line) => h("span", { class: line.kind }, `${mark[line.kind]} ${line.text}`)));
-}
-
-/** Says what an error says, where people look. */
-export function complain(error) {
-  note(error.hint ? `${error.message}: ${error.hint}` : error.message, "bad");
 }
 
 /** Does it, and complains if it fails. Returns whether it was done. */
@@ -28,7 +24,7 @@ export async function attempt(action, done) {
     if (done) note(done);
     return true;
   } catch (error) {
-    complain(error);
+    note(errorText(error), "bad");
     return false;
   }
 }
@@ -40,7 +36,7 @@ export function choice(label, options, chosen, choose) {
 }
 
 /** How full a limit is. */
-export function meter(used, max) {
+function meter(used, max) {
   const part = max > 0 ? Math.min(1, used / max) : 1;
   const fill = h("span");
   fill.style.width = `${(part * 100).toFixed(1)}%`;
@@ -72,8 +68,6 @@ export const limitWords = (list) =>
     typeof limit === "string" ? limit
       : limit.concurrent !== undefined ? `${limit.concurrent} at the same time`
         : `${number(limit.max)}${limit.unit ? ` ${limit.unit}` : ""} per ${limit.per ?? limit.calendar ?? ""}${limit.tz ? ` (${limit.tz})` : ""}`).join(", ");
-/** What an override gives, in words. */
-export const overrideWords = (row) => (row.override?.limits ? limitWords(row.override.limits) : row.state);
 
 // ---- throttling a call ----
 
@@ -117,6 +111,8 @@ export async function throttle(known = {}) {
   const shadow = h("input", { type: "checkbox" });
   const why = h("input", { maxlength: "500", placeholder: "for the history" });
 
+  const which = field("Which", what, "# stands for an id: GET /entity/#"), most = field("At most", max);
+
   const typed = () => {
     const [first, ...rest] = what.value.trim().split(/\s+/);
     return kind.value === "event" ? { event: what.value.trim() } : rest.length ? { method: first.toUpperCase(), path: rest.join(" ") } : { path: first };
@@ -140,19 +136,22 @@ export async function throttle(known = {}) {
     const save = async (event) => {
       event.preventDefault();
       error.textContent = "";
+      for (const box of [which, most]) fieldError(box, "");
       try {
         const rule = document(), id = throttleId(rule);
         const taken = await get(path("rules", id)).catch((e) => (e.status === 404 ? null : Promise.reject(e)));
         if (taken) replace(rule, id, taken);
         else await put(rule, id, null);
       } catch (e) {
-        error.textContent = e.hint ? `${e.message}: ${e.hint}` : e.message;
+        const box = / match\b/.test(e.message) && simple ? which : / limits\b/.test(e.message) ? most : null;
+        if (box) fieldError(box, errorText(e)), box.querySelector("input").focus();
+        else error.textContent = errorText(e);
       }
     };
     const form = h("form", { onsubmit: save },
-      simple ? h("div", { class: "row" }, field("What", kind), field("Which", what, "# stands for an id: GET /entity/#"))
+      simple ? h("div", { class: "row" }, field("What", kind), which)
         : h("p", null, "Requests that match ", h("code", null, JSON.stringify(given))),
-      h("div", { class: "row" }, field("At most", max), field("in a", per), field("for", whom), field("How long", until)),
+      h("div", { class: "row" }, most, field("in a", per), field("for", whom), field("How long", until)),
       h("label", null, shadow, " only count what it would refuse (shadow)"),
       field("Why", why), error,
       h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Throttle")));
@@ -166,65 +165,23 @@ export const withoutId = (rule) => {
   return rest;
 };
 
-export const throttleButton = (known) =>
-  mayChange() && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new HashChangeEvent("hashchange")) : null), { class: "small" });
+/** "Throttle…" for a row or a card: what a role may not do is not shown. `name`: what it is for, unless that is known. */
+export const throttleButton = (known, size = "small", name = known.rule ?? known.event ?? [known.method, known.path].filter(Boolean).join(" ")) =>
+  mayChange() && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new HashChangeEvent("hashchange")) : null),
+    { class: size || null, "aria-label": `Throttle… ${name}`.trim() });
 
-// ---- overrides ----
-
-/** An instant for an input of the type datetime-local, which has no zone. */
-function localInput(value) {
-  const date = new Date(value);
-  return new Date(date.getTime() - date.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+/** Why nothing can be changed here, and what to do instead. */
+export function readOnlyNote(file = session.source) {
+  const commands = [`weir rules init --from sqlite:rules.db`, `weir rules import ${file} --from sqlite:rules.db`, "weir serve --rules sqlite:rules.db …"];
+  return session.readOnly && h("div", { class: "banner mild" },
+    h("p", null, "These rules are in ", h("code", null, file), ", a file that weir only reads. Edit the file: weir follows at once, and keeps the last good rules if the new ones have an error."),
+    h("details", null, h("summary", null, "To change rules on this page"), h("p", null, "Keep them in a database:"), h("pre", { class: "scroll" }, commands.join("\n"))));
 }
 
-export async function removeOverride(rule, row) {
-  if (!(await confirmed(`Remove the override of ${row.subject}?`, "The limits of the rule hold for it again.", "Remove"))) return false;
-  return attempt(() => ask("DELETE", path("rules", rule, "overrides", row.subject), { match: row.version }), "removed");
-}
-
-/** Other limits for one subject of a rule. `text`: the subject as the API spells it; if it is not given, it is asked for. */
-export function override(rule, text, row) {
-  const kind = h("select", null, [["limits", "other limits"], ["deny", "refuse everything"], ["unlimited", "no limit"]].map(([value, name]) => h("option", { value }, name)));
-  const limit = h("input", { placeholder: "100 per minute", spellcheck: "false" });
-  const until = h("input", { type: "datetime-local" });
-  const why = h("input", { maxlength: "500" });
-  const whom = h("input", { value: text ?? "", required: true, spellcheck: "false" });
-  const old = row?.override ?? {}, list = [old.limits ?? []].flat();
-  // A limit with fields of its own is written as JSON.
-  const asJson = list.some((one) => typeof one !== "string");
-  kind.value = old.deny ? "deny" : old.unlimited ? "unlimited" : "limits";
-  limit.value = asJson ? JSON.stringify(list) : list.join(", ");
-  if (old.expires) until.value = localInput(old.expires);
-  why.value = old.why ?? "";
-  const limitField = field("Limits", limit, asJson ? "A list in JSON, as in a rule." : "Such as 100 per minute; several with commas between.");
-  const show = () => (limitField.hidden = kind.value !== "limits");
-  kind.addEventListener("change", show);
-  show();
-  return dialog(text ? `Override for ${text}` : "Override", (close) => {
-    const error = h("p", { class: "error", role: "alert" });
-    const save = async (event) => {
-      event.preventDefault();
-      const limits = () => (asJson ? JSON.parse(limit.value) : limit.value.split(",").map((one) => one.trim()).filter(Boolean));
-      try {
-        const body = kind.value === "limits" ? { limits: limits() } : { [kind.value]: true };
-        if (until.value) body.expires = new Date(until.value).toISOString().replace(/\.\d+/, "");
-        if (why.value) body.why = why.value;
-        await ask("PUT", path("rules", rule, "overrides", whom.value), { body, note: why.value, match: row?.version, absent: !row });
-        note("the override is in force");
-        close(true);
-      } catch (e) {
-        error.textContent = e.hint ? `${e.message}: ${e.hint}` : e.message;
-      }
-    };
-    return h("form", { onsubmit: save }, h("p", null, "Rule ", h("strong", null, rule)),
-      text ? null : field("Subject", whom, "The value that the rule counts by; several with commas between."), field("It gets", kind), limitField,
-      field("Until", until, "In your time zone; empty: until it is removed."), field("Why", why), error,
-      h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Save")));
-  });
-}
 
 /** To what one subject of a rule has used. */
-export const subjectLink = (rule, by, cut) => cut ? h("span", null, subject(by), h("small", null, " (only the beginning is kept)")) : h("a", { href: `#/refused/${[rule, ...by.map((one) => one.value)].map(encodeURIComponent).join("/")}` }, subject(by));
+export const subjectLink = (rule, by, cut) => cut ? h("span", null, brief(subject(by), true), h("small", null, " (only the beginning is kept)")) : h("a", { href: `#/refused/${[rule, ...by.map((one) => one.value)].map(encodeURIComponent).join("/")}` }, brief(subject(by)));
+export const ruleLink = (id) => h("a", { href: `#/rule/${encodeURIComponent(id)}` }, id);
 
 /** Asks before something that cannot be undone from here. */
 export const confirmed = (title, text, action, danger = true) =>
@@ -234,9 +191,9 @@ export const confirmed = (title, text, action, danger = true) =>
 /** Lines of a history, newest first. */
 export function changesTable(events, undo) {
   return table("Changes", ["when", "what", "who", "why", { text: "", class: "tight" }], events.map((event) => [
-    h("time", { datetime: event.at, title: event.at }, ago(event.at)),
+    h("time", { datetime: event.at, title: event.at }, ago(event.at), h("br"), h("small", null, instant(event.at))),
     h("details", null,
-      h("summary", null, `${event.what} ${event.rule || `setting ${event.row}`}${event.table === "WEIR_OVERRIDES" ? ` for ${event.row}` : ""}`),
+      h("summary", null, `${event.what} ${event.table === "WEIR_OVERRIDES" ? `override of ${event.rule} for ${event.row}` : event.rule || `setting ${event.row}`}`),
       event.rule ? h("p", null, h("a", { href: `#/rule/${encodeURIComponent(event.rule)}` }, `Show ${event.rule}`)) : null,
       diff(event.before && (event.before.rule ?? event.before), event.after && (event.after.rule ?? event.after))),
     event.who, event.note,

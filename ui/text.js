@@ -3,7 +3,9 @@
 const PLAIN = /^[A-Za-z/][A-Za-z0-9_/.-]*$/;
 const RESERVED = /^(true|false|yes|no|on|off|null|y|n)$/i;
 
-const scalar = (value) => (typeof value === "string" && PLAIN.test(value) && !RESERVED.test(value) ? value : JSON.stringify(value));
+// Letters of any script are shown as they are; what nobody sees (marks of direction, joiners, spaces without width) is escaped.
+const escapeUnseen = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => `\\U${one.codePointAt(0).toString(16).padStart(8, "0")}`);
+const scalar = (value) => (typeof value === "string" && PLAIN.test(value) && !RESERVED.test(value) ? value : escapeUnseen(JSON.stringify(value)));
 const isFlat = (value) => value === null || typeof value !== "object";
 
 /** In one line, if it is short: [GET, POST], { max: 5, per: 1m }. */

@@ -3,9 +3,9 @@ import { get } from "./api.js";
 import { chart, spark } from "./chart.js";
 import { allCounts, RANGES, rates, ruleCounts, startOf, sum } from "./counts.js";
 import { empty, h, table } from "./dom.js";
-import { ago, instant, number, rate, share } from "./format.js";
+import { ago, instant, number, plural, problemRows, rate, share } from "./format.js";
 import { listen } from "./live.js";
-import { choice, throttleButton } from "./parts.js";
+import { choice, ruleLink, throttleButton } from "./parts.js";
 
 const tile = (kind, name) => {
   const figure = h("strong", null, "–"), below = h("small");
@@ -22,27 +22,53 @@ function tiles() {
     part.below.textContent = below;
     part.element.classList.toggle("bad", bad);
   };
+  const showRates = (rates) => {
+    put(parts.passed, rate(rates.passed), "a second");
+    put(parts.refused, rate(rates.refused), "a second");
+    put(parts.shadow, rate(rates.shadow), "a second, shadow rules");
+    put(parts.errors, rate(rates.errors), "decisions a second without the store", rates.errors > 0);
+  };
   const show = (event) => {
-    const n = event.decisions, second = (count) => rate(event.interval_s ? count / event.interval_s : 0);
-    put(parts.passed, second(n.allowed), "a second");
-    put(parts.refused, second(n.refused), "a second");
-    put(parts.shadow, second(n.shadow), "a second, shadow rules");
-    put(parts.errors, second(event.errors), "decisions a second without the store", event.errors > 0);
+    // The first event has counted for no time: what is known of before is left.
+    if (event.interval_s > 0) {
+      const n = event.decisions, second = (count) => count / event.interval_s;
+      showRates({ passed: second(n.allowed), refused: second(n.refused), shadow: second(n.shadow), errors: second(event.errors) });
+    }
     put(parts.table, share(event.table.fill), "of the cells are in use", event.table.fill > 0.9);
     if (event.store) put(parts.store, event.store.up ? "up" : "down", event.store.up ? `${number(event.store.lease_tokens_held)} tokens leased` : event.store.problem ?? "", !event.store.up);
     else put(parts.store, "none", "all rules count on this host");
     put(parts.holds, number(event.holds), "holds and slots");
   };
-  return { element: h("section", { class: "tiles", "aria-label": "Now" }, Object.values(parts).map((one) => one.element)), show };
+  return { element: h("section", { class: "tiles", "aria-label": "Now" }, Object.values(parts).map((one) => one.element)), show, showRates };
 }
 
-function problems(status) {
-  const list = [];
-  if (!status.source.reachable) list.push(`The source of the rules (${status.source.address}) is unreachable: ${status.source.problem}. The last good rules are in force.`);
-  if (status.rules.problem_count) list.push(`${status.rules.problem_count} rows of the rules have problems; their last good versions are in force.`);
-  if (status.store && !status.store.up) list.push(`The store (${status.store.address}) does not answer: ${status.store.problem}. Rules follow their on_store_failure.`);
-  if (status.table.drops_at_limit > 0) list.push(`${number(status.table.drops_at_limit)} subjects were forgotten although they were at their limit: the table is too small (option cells-keys).`);
-  return list.map((text) => h("p", { class: "banner" }, text));
+/** What is wrong, as an event says it. `status` has the addresses. */
+function problems({ rules, store, table }, status) {
+  const bad = rules.problem_count;
+  return [
+    !rules.source_reachable && [`The source of the rules (${status.source.address}) is unreachable: ${rules.source_problem}. The last good rules are in force.`],
+    bad && [`${problemRows(bad)}; the last good versions are in force. `, h("a", { href: "#/rules?state=bad" }, "Show them")],
+    store && !store.up && [`The store (${status.store?.address}) does not answer: ${store.problem}. Rules follow their on_store_failure.`],
+    table.drops_at_limit && [`${number(table.drops_at_limit)} subjects were forgotten although they were at their limit: the table is too small (option cells-keys).`],
+  ].filter(Boolean).map((parts) => h("p", { class: "banner" }, parts));
+}
+
+/** The head and the problems, which follow the events. Screen readers hear of a problem once, whatever its figures become. */
+function state(status) {
+  const line = h("span", { class: "quiet" }), list = h("div", { class: "content" }), aloud = h("div", { class: "unseen", role: "status" });
+  let said = "", heard = "";
+  return {
+    line, list, aloud,
+    setStatus: (next) => (status = next),
+    show: (event) => {
+      line.textContent = `weir ${status.version}, started ${ago(status.started)} · ${plural(event.rules.count, "rule", "rules")}`;
+      const found = problems(event, status), text = found.map((one) => one.textContent).join("\n");
+      list.hidden = found.length === 0;
+      // What somebody is about to use stays where it is.
+      if (text !== said && !list.contains(document.activeElement)) list.replaceChildren(...found), (said = text);
+      if (text.replace(/\d/g, "") !== heard.replace(/\d/g, "")) aloud.textContent = heard = text;
+    },
+  };
 }
 
 async function drawChart(place, range, current) {
@@ -59,6 +85,13 @@ async function drawChart(place, range, current) {
     h("p", { class: "quiet" }, `${number(sum(data.all.allowed))} passed, ${number(sum(data.all.refused))} refused. ${data.since ? `Counted since ${instant(data.since)}.` : ""}`));
   if (open) place.querySelector("details").open = true;
   if (focused) place.querySelector("summary")?.focus();
+  return data;
+}
+
+/** The rates of the newest step that is complete enough. */
+function newest(data) {
+  const last = (counts) => rates(data, counts).filter((one) => one !== null).at(-1) ?? 0;
+  return { passed: last(data.all.allowed), refused: last(data.all.refused), shadow: last(data.all.shadow), errors: last(data.all.errors) };
 }
 
 /** The sums of the events of the last minute: what is busy does not flicker. */
@@ -87,7 +120,7 @@ async function busiest(place, recent, current) {
   place.replaceChildren(rules.length
     ? table("Busiest rules", ["rule", { text: "passed a second", class: "figure" }, { text: "refused a second", class: "figure" }, "passed, an hour", "refused, an hour", { text: "", class: "tight" }], rules.map((one) => {
       const own = counts.get(one.rule);
-      return [h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule), second(one.passed), h("span", null, second(one.refused), one.would_refuse ? h("small", null, ` + ${second(one.would_refuse)} would be`) : null),
+      return [ruleLink(one.rule), second(one.passed), h("span", null, second(one.refused), one.would_refuse ? h("small", null, ` + ${second(one.would_refuse)} would be`) : null),
         own ? spark(own.passed, `${number(sum(own.passed))} passed in an hour`) : "", own ? spark(own.refused, `${number(sum(own.refused))} refused in an hour`, "refused") : "",
         throttleButton({ rule: one.rule }) || ""];
     }), { class: "cards" })
@@ -99,10 +132,14 @@ export async function show({ parameters, current, onLeave }) {
   const range = RANGES.find((one) => one.key === parameters.get("range")) ?? RANGES[0];
   const now = tiles(), plot = h("div", { class: "plot-place" }), rules = h("div"), recent = recentRules();
   const later = (f) => f.catch((error) => current() && plot.replaceChildren(h("p", { class: "banner" }, error.message)));
-  await later(drawChart(plot, range, current));
+  const drawn = await later(drawChart(plot, range, current)), about = state(status);
+  if (drawn?.all) now.showRates(newest(drawn));
   const timer = setInterval(() => later(drawChart(plot, range, current)), range.key === "hour" ? 10000 : 60000);
   let drawnAt = 0;
-  const end = listen((event) => {
+  const end = listen((event, isFirst) => {
+    // After a restart it may be another weir.
+    if (isFirst) get("/v1/status").then(about.setStatus, () => {});
+    about.show(event);
     now.show(event);
     recent.add(event);
     if (Date.now() - drawnAt < 3000) return;
@@ -112,8 +149,8 @@ export async function show({ parameters, current, onLeave }) {
   onLeave(end);
   onLeave(() => clearInterval(timer));
   return [
-    h("div", { class: "head" }, h("h1", null, "Now"), h("span", { class: "quiet" }, `weir ${status.version}, started ${ago(status.started)} · ${number(status.rules.count)} rules`)),
-    ...problems(status), now.element,
+    h("div", { class: "head" }, h("h1", null, "Now"), about.line),
+    about.list, about.aloud, now.element,
     h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "Requests"), choice("Time", RANGES, range.key, (one) => (location.hash = `#/?range=${one.key}`))), plot),
     h("section", { class: "card" }, h("h2", null, "Busiest rules", h("small", null, " of the last minute")), rules),
   ];

@@ -1,16 +1,17 @@
 // Plans, budgets and overrides: what is sold, and how long it will last.
 import { get, query } from "./api.js";
 import { empty, field, h, table } from "./dom.js";
-import { number, span } from "./format.js";
-import { limits, limitWords, pill, throttleButton } from "./parts.js";
+import { plural, span } from "./format.js";
+import { overridesTable } from "./overrides.js";
+import { limits, limitWords, pill, ruleLink, throttleButton } from "./parts.js";
 
-const PAGE = 20, BUDGETS = 20, SUBJECTS = 200;
+const PAGE = 20, BUDGETS = 20, SUBJECTS = 200, OVERRIDES = 50;
 const byOf = (row) => [row.rule?.by ?? []].flat();
 
 function planCard(row) {
   const plans = Object.entries(row.rule.plans ?? {});
   return h("section", { class: "card" },
-    h("div", { class: "head" }, h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(row.id)}` }, row.id), " ", pill(row.state)), throttleButton({ rule: row.id })),
+    h("div", { class: "head" }, h("h2", null, ruleLink(row.id), " ", pill(row.state)), throttleButton({ rule: row.id })),
     h("p", { class: "quiet" }, `The plan is ${row.rule.plan}; counted ${byOf(row).length ? `by ${row.by}` : "all together"}.`),
     table(`Plans of ${row.id}`, ["plan", "limits"], plans.map(([name, list]) => [name, limitWords(list)])));
 }
@@ -18,7 +19,7 @@ function planCard(row) {
 async function budget(row) {
   const data = await get(`/v1/subjects${query({ rule: row.id })}`).catch(() => null);
   const first = data?.limits.find((limit) => limit.lasts_ms > 0);
-  return h("section", { class: "card" }, h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(row.id)}` }, row.id), " ", pill(row.state)),
+  return h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, ruleLink(row.id), " ", pill(row.state)), throttleButton({ rule: row.id })),
     data ? limits(data.limits, row.id) : h("p", { class: "quiet" }, row.limits),
     first ? h("p", { class: "banner mild" }, `At this pace it is used up in ${span(first.lasts_ms / 1000)}.`) : null);
 }
@@ -34,16 +35,34 @@ function lookUp(rows) {
   h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Show what is used and left")));
 }
 
-export async function show({ parameters }) {
+/** Of all rules, a page of them. */
+async function overrides(parameters, again) {
+  const [rule, subject] = [parameters.get("after_rule"), parameters.get("after_subject")];
+  const data = await get(`/v1/overrides${query({ most: OVERRIDES + 1, after_rule: rule, after: subject })}`);
+  const list = data.overrides.slice(0, OVERRIDES), last = list.at(-1);
+  return h("section", { class: "card" }, h("h2", null, "Overrides"),
+    list.length ? overridesTable(list, again, true)
+      : h("p", { class: "quiet" }, rule ? "There are no more." : "No subject has limits of its own. To give one some, look it up here or click on it in Refused; then Override…"),
+    h("nav", { class: "tools", "aria-label": "Pages of overrides" },
+      rule && h("a", { class: "button", href: "#/plans" }, "First page"),
+      data.overrides.length > OVERRIDES && h("a", { class: "button", href: `#/plans${query({ after_rule: last.rule, after_subject: last.subject })}` }, "Next page")));
+}
+
+export async function show({ parameters, again }) {
   const after = parameters.get("after"), list = (what, most) => get(`/v1/rules${query({ with: what, most, after: what === "plans" ? after : undefined })}`);
-  const [plans, budgets, counted] = await Promise.all([list("plans", PAGE + 1), list("budget", BUDGETS + 1), list("by", SUBJECTS)]);
-  const parts = [h("h1", null, "Plans and budgets")];
+  const [plans, budgets, counted, given] = await Promise.all([list("plans", PAGE + 1), list("budget", BUDGETS + 1), list("by", SUBJECTS), overrides(parameters, again)]);
+  const parts = [h("h1", null, "Plans, budgets and overrides")];
   if (counted.rules.length) parts.push(lookUp(counted.rules));
-  parts.push(...(await Promise.all(budgets.rules.slice(0, BUDGETS).map(budget))));
-  if (budgets.rules.length > BUDGETS) parts.push(h("p", { class: "quiet" }, `${number(budgets.count - BUDGETS)} more budgets: their rules show them.`));
+  // A page of one list has nothing of the others above it.
+  if (parameters.get("after_rule")) return [...parts, given];
+  if (!after) {
+    parts.push(...(await Promise.all(budgets.rules.slice(0, BUDGETS).map(budget))));
+    if (budgets.rules.length > BUDGETS) parts.push(h("p", { class: "quiet" }, `${plural(budgets.count - BUDGETS, "more budget: its rule shows it", "more budgets: their rules show them")}.`));
+  }
   parts.push(...plans.rules.slice(0, PAGE).map(planCard));
   if (!plans.rules.length && !budgets.rules.length)
-    parts.push(empty("There is no plan and no shared budget yet", h("p", null, "A rule with plans gives each customer the limits of what they have bought; a rule that counts all requests together for a day or a month is a budget.")));
-  if (plans.rules.length > PAGE) parts.push(h("a", { class: "button", href: `#/plans${query({ after: plans.rules[PAGE - 1].id })}` }, "Next page"));
-  return parts;
+    parts.push(empty("There is no plan and no shared budget yet", h("p", null, "A rule with plans gives each customer the limits of what they have bought; a rule that counts all requests together for a day or a month is a budget."),
+      h("p", null, h("a", { href: "#/rules" }, "Write one in Rules"))));
+  if (plans.rules.length > PAGE) parts.push(h("nav", { class: "tools", "aria-label": "Pages of plans" }, h("a", { class: "button", href: `#/plans${query({ after: plans.rules[PAGE - 1].id })}` }, "Next page")));
+  return [...parts, given];
 }

@@ -1,8 +1,9 @@
 // Who is refused most; and one subject: used, left, holds, penalties, overrides, and what can be done.
 import { ask, get, may, mayChange, path, query } from "./api.js";
 import { button, dialog, empty, field, h, table } from "./dom.js";
-import { instant, number, span, subject } from "./format.js";
-import { attempt, choice, confirmed, limits, override, overrideWords, removeOverride, subjectLink, throttleButton } from "./parts.js";
+import { brief, instant, number, span, subject } from "./format.js";
+import { override, overrideWords, removeOverride } from "./overrides.js";
+import { attempt, choice, confirmed, limits, readOnlyNote, ruleLink, subjectLink, throttleButton, when } from "./parts.js";
 
 const TIMES = [
   { key: "", name: "Now" }, { key: "1h", name: "Hour" }, { key: "1d", name: "Day" }, { key: "7d", name: "Week" }, { key: "31d", name: "Month" },
@@ -18,7 +19,7 @@ async function list({ parameters }) {
     h("form", { class: "tools", role: "search", onsubmit: (event) => (event.preventDefault(), go({ rule: search.value.trim() })) }, search),
     choice("Time", TIMES, last, (one) => go({ last: one.key })));
   const rows = data.subjects.map((one) => [
-    subjectLink(one.rule, one.by, one.cut), h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule),
+    subjectLink(one.rule, one.by, one.cut), ruleLink(one.rule),
     one.error ? `${number(one.refused - one.error)} to ${number(one.refused)}` : number(one.refused), throttleButton({ rule: one.rule, by: one.by[0]?.name }) || "",
   ]);
   const parts = [head];
@@ -28,8 +29,8 @@ async function list({ parameters }) {
       data.subjects.length === most && h("a", { class: "button", href: `#/refused${query({ last, rule, most: Math.min(1000, most * 4) })}` }, "Show more"))
     : empty("Nobody was refused", h("p", null, last === "" ? "That is of the last minute: choose a longer time above." : "In this time every request passed.")));
   if (penalties.penalties.length)
-    parts.push(h("section", { class: "card" }, h("h2", null, "Penalised"), table("Penalised", ["whom", "rule", "until", { text: "in a row", class: "figure" }], penalties.penalties.map((one) =>
-      [subjectLink(one.rule, one.by, one.cut), one.rule, instant(one.until), number(one.level)]), { class: "cards" })));
+    parts.push(h("section", { class: "card" }, h("h2", null, "Penalised"), table("Penalised", ["whom", "rule", "until", { text: "in a row", class: "figure" }, { text: "", class: "tight" }], penalties.penalties.map((one) =>
+      [subjectLink(one.rule, one.by, one.cut), ruleLink(one.rule), when(one.until), number(one.level), throttleButton({ rule: one.rule, by: one.by[0]?.name }) || ""]), { class: "cards" })));
   return parts;
 }
 
@@ -53,15 +54,16 @@ async function one({ words: [rule, ...by], parameters, again }) {
     row && mayChange("operate") && button("Remove the override", async () => (await removeOverride(rule, row)) && again()),
     penalised ? button("Lift the penalty", async () => (await attempt(() => ask("DELETE", `/v1/penalties${query({ rule, by })}`), "lifted")) && again())
       : data.penalty && button("Penalise…", () => penalise(rule, by, again), { class: "danger" }),
-    throttleButton({ rule, by: data.by[0]?.name }),
+    throttleButton({ rule, by: data.by[0]?.name }, ""),
   ] : [];
   return [
-    h("div", { class: "head" }, h("h1", null, subject(data.by)), h("div", { class: "tools" }, tools)),
-    h("p", null, "Rule ", h("a", { href: `#/rule/${encodeURIComponent(rule)}` }, rule), data.plan ? ` · plan ${data.plan}` : "", " · ", h("a", { href: `#/refused${query({ rule })}` }, "others of this rule")),
+    h("div", { class: "head" }, h("h1", null, brief(subject(data.by))), h("div", { class: "tools" }, tools)),
+    h("p", null, "Rule ", ruleLink(rule), data.plan ? ` · plan ${data.plan}` : "", " · ", h("a", { href: `#/refused${query({ rule })}` }, "others of this rule")),
     penalised && h("p", { class: "banner" }, `Penalised until ${instant(data.penalty.until)}, ${number(data.penalty.level)} in a row.`),
     data.override && h("p", { class: "banner mild" }, `Has an override: ${row ? overrideWords(row) : data.override.kind}${data.override.expires ? `, until ${instant(data.override.expires)}` : ""}${data.override.why ? ` (${data.override.why})` : ""}.`),
     h("section", { class: "card" }, h("h2", null, "Limits"), data.limits.length ? limits(data.limits, rule) : h("p", null, "No limit holds for this subject.")),
     data.plans?.length ? h("p", { class: "tools" }, "As in plan ", data.plans.map((name) => h("a", { class: "button small", href: `#/refused/${[rule, ...by].map(encodeURIComponent).join("/")}${query({ plan: name })}` }, name))) : null,
+    may("operate") && readOnlyNote(),
   ].filter(Boolean);
 }
 

@@ -2,9 +2,10 @@
 import { ask, get, mayChange, path, query } from "./api.js";
 import { RANGES, rates, ruleCounts, startOf, sum } from "./counts.js";
 import { button, h, table } from "./dom.js";
-import { ago, instant, number } from "./format.js";
+import { ago, number } from "./format.js";
 import { edit } from "./edit.js";
-import { attempt, byText, changesTable, choice, confirmed, override, overrideWords, pill, removeOverride, undo } from "./parts.js";
+import { override, overridesTable } from "./overrides.js";
+import { attempt, byText, callOf, changesTable, choice, confirmed, pill, readOnlyNote, throttleButton, undo, when } from "./parts.js";
 import { chart } from "./chart.js";
 import { yaml } from "./text.js";
 
@@ -22,6 +23,7 @@ function buttons(row, again) {
       if ((await confirmed(`Remove ${row.id}?`, "Its requests are not limited by it any more. The history keeps it, and Undo brings it back.", "Remove")) && (await attempt(() => ask("DELETE", path("rules", row.id), { match: row.version }), `${row.id} is removed`)))
         location.hash = "#/rules";
     }, { class: "danger" }),
+    throttleButton(callOf(row.rule), "", row.id),
   ];
   async function change(body) {
     await attempt(() => ask("PATCH", path("rules", row.id), { body, match: row.version }), "in force");
@@ -36,14 +38,15 @@ async function overrides(id, after, again) {
     if (await override(id)) again();
   }, { class: "small" });
   return h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "Overrides"), add),
-    list.length
-      ? table("Overrides", ["subject", "gets", "until", "why", { text: "", class: "tight" }], list.map((one) => [
-        one.subject, overrideWords(one), one.override?.expires ? instant(one.override.expires) : "", one.override?.why ?? "",
-        mayChange("operate") && h("span", { class: "tools" }, button("Change…", async () => (await override(id, one.subject, one)) && again(), { class: "small" }),
-          button("Remove", async () => (await removeOverride(id, one)) && again(), { class: "small danger" })),
-      ]), { class: "cards" })
+    list.length ? overridesTable(list, again)
       : h("p", { class: "quiet" }, "Every subject has the limits of the rule. An override gives one subject other limits, or none."),
     data.overrides.length > OVERRIDES && h("a", { class: "button", href: `#/rule/${encodeURIComponent(id)}${query({ after: list.at(-1).subject })}` }, "Next page"));
+}
+
+/** The YAML has it as it is written; people have a time zone. */
+function expires({ expires: at }) {
+  const instant = typeof at === "number" ? new Date(at * 1000).toISOString() : at;
+  return instant && h("p", null, new Date(instant) < new Date() ? "Has expired: " : "Expires: ", when(instant));
 }
 
 export async function show({ words: [id], parameters, again }) {
@@ -61,11 +64,13 @@ export async function show({ words: [id], parameters, again }) {
   });
   return [
     h("div", { class: "head" }, h("h1", null, id, " ", pill(row.state)), h("div", { class: "tools" }, buttons(row, again))),
+    readOnlyNote(row.table),
     row.problems.length ? h("div", { class: "banner" }, row.problems.map((one) => h("p", null, one))) : null,
     h("div", { class: "columns" },
       h("section", { class: "card" }, h("h2", null, "What it says"),
         h("p", null, row.limits ?? ""), h("p", { class: "quiet" }, byText(row)),
         h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": "The rule as YAML" }, h("span", null, typeof row.rule === "string" ? row.rule : yaml(row.rule))),
+        expires(row.rule),
         row.updated_at ? h("p", { class: "quiet" }, `${row.updated_by || "somebody"}, ${ago(row.updated_at)}${row.note ? `: ${row.note}` : ""}`) : null),
       h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "What it does"),
         choice("Time", RANGES, range.key, (one) => (location.hash = `#/rule/${encodeURIComponent(id)}${query({ range: one.key })}`))),

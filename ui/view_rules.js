@@ -2,9 +2,9 @@
 import { get, mayChange, query } from "./api.js";
 import { RANGES, ruleCounts, sum } from "./counts.js";
 import { button, empty, h, table } from "./dom.js";
-import { ago, number } from "./format.js";
+import { ago, number, problemRows } from "./format.js";
 import { edit } from "./edit.js";
-import { byText, callOf, pill, throttle, throttleButton } from "./parts.js";
+import { byText, callOf, pill, readOnlyNote, ruleLink, throttle, throttleButton } from "./parts.js";
 import { spark } from "./chart.js";
 
 const PAGE = 50, DAY = { ...RANGES[1], step: "30m" };
@@ -13,14 +13,23 @@ const STATES = ["", "enforce", "shadow", "disabled", "off", "expired", "bad"];
 function line(row, counts) {
   const own = counts?.get(row.id), passed = sum(own?.passed), refused = sum(own?.refused), would = sum(own?.would_refuse);
   return [
-    h("span", null, h("a", { href: `#/rule/${encodeURIComponent(row.id)}` }, row.id), h("br"), pill(row.state), row.problems.length ? h("p", { class: "error" }, row.problems[0]) : null),
+    h("span", null, ruleLink(row.id), h("br"), pill(row.state), row.problems.length ? h("p", { class: "error" }, row.problems[0]) : null),
     h("span", null, row.limits ?? "", h("br"), h("small", null, byText(row))),
     own ? h("span", null, spark(own.passed, `${number(passed)} passed in a day`), h("small", null, number(passed))) : "",
     own ? h("span", null, spark(would ? own.would_refuse : own.refused, would ? `${number(would)} would have been refused in a day` : `${number(refused)} refused in a day`, would ? "shadow" : "refused"),
       h("small", null, would ? `${number(would)} would be` : number(refused))) : "",
     row.updated_at ? h("span", null, ago(row.updated_at), h("br"), h("small", null, row.updated_by)) : "",
-    throttleButton(callOf(row.rule)) || "",
+    throttleButton(callOf(row.rule), "small", row.id) || "",
   ];
+}
+
+/** What is wrong with rows of the source: rules, overrides and settings. */
+async function problems(open) {
+  const { problem_count: count, problems: list } = (await get("/v1/status")).rules;
+  return count > 0 && h("details", { class: "banner", open },
+    h("summary", null, `${problemRows(count)}; the last good versions are in force.`),
+    h("ul", null, list.slice(0, PAGE).map((one) => h("li", null, [one.table, one.row, one.text].filter(Boolean).join(": ")))),
+    count > Math.min(PAGE, list.length) && h("p", null, `and ${number(count - Math.min(PAGE, list.length))} more`));
 }
 
 export async function show({ parameters, again }) {
@@ -43,14 +52,15 @@ export async function show({ parameters, again }) {
       mayChange() && button("Throttle a call…", async () => (await throttle()) && again(), { class: "main" }),
       mayChange() && button("New rule…", async () => (await edit(null)) && again())));
   const notes = [];
-  if (data.read_only) notes.push(h("p", { class: "banner mild" }, `The rules are in ${data.source}, a file that weir only reads: change the file, and weir follows.`));
-  if (data.problem_count) notes.push(h("p", { class: "banner" }, `${number(data.problem_count)} rows have problems; their last good versions are in force. `, h("a", { href: "#/rules?state=bad" }, "Show them")));
+  if (data.read_only) notes.push(readOnlyNote());
+  if (data.problem_count) notes.push(await problems(state === "bad"));
   if (!data.rules.length)
-    return [head, ...notes, q || state
-      ? empty("No rule is like that", h("p", null, h("a", { href: "#/rules" }, "Show all rules")))
-      : empty("There is no rule yet", h("p", null, "A rule limits some requests: by user, by address, or all together. Begin with a call that you want to slow down."))];
+    return [head, ...notes.filter(Boolean), q || state
+      ? empty("No rule matches", h("p", null, h("a", { href: "#/rules" }, "Show all rules")))
+      : empty("There is no rule yet", h("p", null, "A rule limits some requests: by user, by address, or all together. Begin with a call that you want to slow down."),
+        mayChange() && h("div", { class: "tools" }, button("Throttle a call…", async () => (await throttle()) && again(), { class: "main" }), button("New rule…", async () => (await edit(null)) && again())))];
   const last = data.rules.at(-1).id;
-  return [head, ...notes,
+  return [head, ...notes.filter(Boolean),
     h("div", { class: "card" }, table("Rules", ["rule", "limits", "passed, a day", "refused, a day", "changed", { text: "", class: "tight" }], data.rules.map((row) => line(row, counts)), { class: "cards" })),
     h("nav", { class: "tools", "aria-label": "Pages" },
       after && h("a", { class: "button", href: `#/rules${query({ q, state })}` }, "First page"),

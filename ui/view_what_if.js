@@ -2,7 +2,8 @@
 import { ask, get, mayChange, path } from "./api.js";
 import { edit } from "./edit.js";
 import { button, field, h, table } from "./dom.js";
-import { instant, number, span } from "./format.js";
+import { brief, errorText, instant, number, span } from "./format.js";
+import { callOf, ruleLink, throttleButton } from "./parts.js";
 import { chart } from "./chart.js";
 
 const LOG_MAX = 24 << 20; // as JSON it is longer
@@ -11,14 +12,23 @@ const FIRST = "id: candidate\nmatch: { path: /api/* }\nby: [ip]\nlimits: [10 per
 
 const whom = (by) => Object.entries(by).map(([name, value]) => `${name}=${value}`).join(", ") || "everybody";
 
-function side(name, replay) {
+/** The call of a rule: of the candidate, whatever it says, or of the rule in force. */
+const callOfRule = (id, candidates) => {
+  const found = candidates.find((one) => one.id === id);
+  return found ? callOf(found) : { rule: id };
+};
+
+function side(name, replay, candidates) {
   const rules = replay.rules.filter((one) => one.requests > 0);
   const subjects = rules.flatMap((one) => one.subjects.map((subject) => ({ ...subject, rule: one.id }))).sort((a, b) => b.refused - a.refused);
+  const link = (id) => (candidates.some((one) => one.id === id) ? id : ruleLink(id));
+  const throttle = (id) => throttleButton(callOfRule(id, candidates), "small", id) || "";
   return h("section", { class: "card" }, h("h2", null, name),
     h("p", null, h("strong", null, `${number(replay.refused)} refused`), ` of ${number(replay.requests)}`),
-    table(`${name}: by rule`, ["rule", { text: "applied", class: "figure" }, { text: "refused", class: "figure" }, { text: "would refuse", class: "figure" }],
-      rules.slice(0, 30).map((one) => [one.id, number(one.requests), number(one.refused), number(one.would_refuse)])),
-    subjects.length ? table(`${name}: most refused`, ["most refused", "rule", { text: "refused", class: "figure" }], subjects.slice(0, 10).map((one) => [whom(one.by), one.rule, number(one.refused)])) : null);
+    table(`${name}: by rule`, ["rule", { text: "applied", class: "figure" }, { text: "refused", class: "figure" }, { text: "would refuse", class: "figure" }, { text: "", class: "tight" }],
+      rules.slice(0, 30).map((one) => [link(one.id), number(one.requests), number(one.refused), number(one.would_refuse), throttle(one.id)]), { class: "cards" }),
+    subjects.length ? table(`${name}: most refused`, ["most refused", "rule", { text: "refused", class: "figure" }, { text: "", class: "tight" }],
+      subjects.slice(0, 10).map((one) => [brief(whom(one.by)), link(one.rule), number(one.refused), throttle(one.rule)]), { class: "cards" }) : null);
 }
 
 const ATTRIBUTES = ["event", "method", "path", "host", "user", "key", "ip", "client"];
@@ -34,7 +44,7 @@ function notes(input) {
   return list.map((text) => h("p", { class: "banner mild" }, text));
 }
 
-function outcome({ input, now, then, changed }) {
+function outcome({ input, now, then, changed }, candidates) {
   const drawn = now.over_time && then.over_time && now.over_time.refused.length > 1;
   const series = (one, kind, name) => ({ name, kind, values: one.over_time.refused.map((count) => (1000 * count) / one.over_time.step_ms) });
   return [
@@ -43,9 +53,10 @@ function outcome({ input, now, then, changed }) {
     ...notes(input),
     drawn && h("section", { class: "card" }, chart({ title: "Refused", start: new Date(now.over_time.start).getTime() / 1000, step: now.over_time.step_ms / 1000,
       series: [series(now, "passed", "as it is"), series(then, "refused", "as it would be")] })),
-    h("div", { class: "columns" }, side("As it is", now), side("As it would be", then)),
-    changed.requests.length > 0 && h("section", { class: "card" }, h("h2", null, "The first requests that change"), table("Requests that change", ["when", "request", "as it is", "as it would be"],
-      changed.requests.map((one) => [instant(one.t), ATTRIBUTES.map((name) => one[name]).filter(Boolean).join(" "), said(one.now), said(one.then)]))),
+    h("div", { class: "columns" }, side("As it is", now, []), side("As it would be", then, candidates)),
+    changed.requests.length > 0 && h("section", { class: "card" }, h("h2", null, "The first requests that change"), table("Requests that change", ["when", "request", "as it is", "as it would be", { text: "", class: "tight" }],
+      changed.requests.map((one) => [instant(one.t), brief(ATTRIBUTES.map((name) => one[name]).filter(Boolean).join(" ")), said(one.now), said(one.then),
+        throttleButton(input.values === "hashed" ? callOfRule(one.then.rule ?? one.now.rule, candidates) : { event: one.event, method: one.method, path: one.path }) || ""]), { class: "cards" })),
   ].filter(Boolean);
 }
 
@@ -82,10 +93,10 @@ export async function show() {
         body.input = body.log.trimStart().startsWith("{") ? "json" : "combined";
       } else body.input = "sample";
       const { data } = await ask("POST", "/v1/simulate", { body });
-      result.replaceChildren(...outcome(data), mayChange() ? h("div", { class: "actions" }, button("Edit and save this rule…", () => save(body.rules[0]), { class: "main" })) : "");
+      result.replaceChildren(...outcome(data, body.rules), mayChange() ? h("div", { class: "actions" }, button("Edit and save this rule…", () => save(body.rules[0]), { class: "main" })) : "");
     } catch (e) {
       result.replaceChildren();
-      error.textContent = e.hint ? `${e.message}: ${e.hint}` : e.message;
+      error.textContent = errorText(e);
     }
   };
   const save = async (candidate) => {

@@ -2,7 +2,7 @@
 import { get, query } from "./api.js";
 import { empty, field, h, table } from "./dom.js";
 import { instant, span } from "./format.js";
-import { limits, pill, subjectLink, throttleButton } from "./parts.js";
+import { limits, pill, ruleLink, subjectLink, throttleButton } from "./parts.js";
 
 const ATTRIBUTES = [["method", "GET"], ["path", "/entity/42"], ["host", "api.example.com"], ["ip", "203.0.113.9"], ["user", ""], ["event", "ocr"], ["key", "u1"], ["cost", "1"]];
 
@@ -10,8 +10,8 @@ const OTHERS_MAX = 100;
 
 function explained(rule) {
   return h("section", { class: "card" },
-    h("div", { class: "head" }, h("h2", null, h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), " ", pill(rule.mode)),
-      h("span", null, rule.by.length ? subjectLink(rule.id, rule.by) : "all together", rule.plan ? ` · plan ${rule.plan}` : "", rule.override ? " · has an override" : "")),
+    h("div", { class: "head" }, h("h2", null, ruleLink(rule.id), " ", pill(rule.mode)),
+      h("span", null, rule.by.length ? subjectLink(rule.id, rule.by) : "all together", rule.plan ? ` · plan ${rule.plan}` : "", rule.override ? " · has an override" : ""), throttleButton({ rule: rule.id, by: rule.by[0]?.name })),
     rule.penalty?.penalised ? h("p", { class: "banner" }, `Penalised until ${instant(rule.penalty.until)}: every request is refused.`) : null,
     limits(rule.limits, rule.id));
 }
@@ -29,13 +29,17 @@ function others(request, count) {
     if (place.childElementCount) return;
     const data = await get(`/v1/explain?${request}`);
     const rules = data.rules.filter((rule) => !rule.applies);
-    place.append(table("Rules that do not apply", ["rule", "why not"],
-      rules.slice(0, OTHERS_MAX).map((rule) => [h("a", { href: `#/rule/${encodeURIComponent(rule.id)}` }, rule.id), rule.text ?? rule.reason])));
+    place.append(table("Rules that do not apply", ["rule", "why not", { text: "", class: "tight" }],
+      rules.slice(0, OTHERS_MAX).map((rule) => [ruleLink(rule.id), rule.text ?? rule.reason, throttleButton({ rule: rule.id }) || ""])));
     if (rules.length > OTHERS_MAX) place.append(h("p", { class: "quiet" }, `and ${rules.length - OTHERS_MAX} more`));
   };
   return h("details", { class: "card", ontoggle: () => open().catch((error) => place.replaceChildren(h("p", { class: "error" }, error.message))) },
     h("summary", null, `${count} rules do not apply`), place);
 }
+
+/** The call of a refusal: the request itself, if it is whole and has one; else that of the rule. */
+const callOfRequest = ({ request, request_cut: cut, rule, by }) =>
+  ({ ...(request && !cut && (request.event || request.path) ? { event: request.event, method: request.method, path: request.path } : { rule }), by: by[0]?.name });
 
 async function recent(asked) {
   const data = await get("/v1/refusals?most=20").catch(() => null);
@@ -43,9 +47,10 @@ async function recent(asked) {
   return h("section", { class: "card" }, h("h2", null, "Recent refusals"),
     data.refusals.length
       ? table("Recent refusals", ["when", "rule", "whom", "what", { text: "", class: "tight" }], data.refusals.map((one) => [
-        instant(one.time), one.rule ? h("span", null, h("a", { href: `#/rule/${encodeURIComponent(one.rule)}` }, one.rule), one.shadow ? h("small", null, " only counted (shadow)") : null) : one.reason,
+        instant(one.time), one.rule ? h("span", null, ruleLink(one.rule), one.shadow ? h("small", null, " only counted (shadow)") : null) : one.reason,
         one.rule ? subjectLink(one.rule, one.by, one.cut) : "", [one.request?.event, one.request?.method, one.request?.path].filter(Boolean).join(" "),
-        one.request && h("span", { class: "tools" }, h("a", { class: "button small", href: `#/why${query({ ...one.request, refused_by: one.rule })}` }, "Why?"), throttleButton({ ...one.request, by: one.by[0]?.name })),
+        h("span", { class: "tools" }, one.request && h("a", { class: "button small", href: `#/why${query({ ...one.request, refused_by: one.rule })}` }, "Why?"),
+          throttleButton(callOfRequest(one))),
       ]), { class: "cards" })
       : h("p", { class: "quiet" }, asked ? "Nothing was refused since the start." : "Nothing was refused since the start. Type a request above to see how the rules would judge it."));
 }

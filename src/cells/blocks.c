@@ -105,6 +105,7 @@ bool block_read(struct cells *cells, uint64_t key, struct limit_state name, stru
     ret->tag = tag;
     ret->ended_us = (int64_t)ended;
     ret->claimed = claimed;
+    ret->windows = true;
     ret->count = count;
     return sum == name.data;
 }
@@ -245,13 +246,22 @@ static bool are_alike(const struct hold *a, const struct hold *b)
     return a->origin == b->origin || !is_owner(a->origin | b->origin);
 }
 
-/* Two become one, which ends when the later of them does: so nothing ends too early. A bucket's charge counts from the
- * earlier one on: so not too much comes back. */
+/* Returns what two belong to together. A bucket's charge counts from the earlier one on: so not too much comes back. Slots
+ * of two owners are nobody's. Of holds of two windows nobody knows any more how much belongs to which, as parts of them are
+ * settled: they belong to none, and what is left of them at their end stays charged. */
+static uint64_t joined_origin(const struct held *h, const struct hold *a, const struct hold *b)
+{
+    if (a->origin == b->origin || (are_alike(a, b) && !h->windows))
+        return a->origin < b->origin ? a->origin : b->origin;
+    return 0;
+}
+
+/* Two become one, which ends when the later of them does: so nothing ends too early. */
 static void join(struct held *h, uint32_t i, uint32_t k)
 {
     struct hold *a = &h->holds[i], *b = &h->holds[k];
     b->amount += a->amount;
-    b->origin = !are_alike(a, b) ? 0 : a->origin < b->origin ? a->origin : b->origin;
+    b->origin = joined_origin(h, a, b);
     int64_t ttl_us = hold_ttl_us(hold_ttl_us(a) > hold_ttl_us(b) ? a : b);
     b->terms = hold_terms(0, (uint32_t)(ttl_us / US_PER_MS)) | HOLD_JOINABLE;
     remove_hold(h, i);

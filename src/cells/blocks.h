@@ -69,6 +69,7 @@ struct held {
     uint64_t tag;     /* the caller's, for cells_each_hold */
     int64_t ended_us; /* holds that were to end by then have been given back */
     uint64_t claimed; /* high word of the owner of the block that this was read from */
+    bool windows;     /* they may belong to several windows; false: to a bucket */
     uint32_t count;
     struct hold holds[BLOCK_LARGE_HOLDS + 1];
 };

@@ -80,6 +80,7 @@ static inline bool end_holds(struct held *h, const struct limit *limit, int64_t 
     for (uint32_t i = 0; i < h->count; i++)
         some |= h->holds[i].until_us <= now_us || is_ahead(&h->holds[i], now_us);
     h->ended_us = now_us > h->ended_us ? now_us : h->ended_us;
+    h->windows = limit->algorithm != LIMIT_TOKEN_BUCKET;
     return __builtin_expect(some, 0) && end_some(h, limit, now_us);
 }
 
@@ -111,7 +112,7 @@ static void move_holds(struct held *h, const struct limit *limit, struct limit_s
         uint64_t *origin = &h->holds[i].origin;
         if (limit->algorithm == LIMIT_TOKEN_BUCKET)
             *origin = *origin < (uint64_t)now_us ? *origin : (uint64_t)now_us;
-        else if (limit->algorithm == LIMIT_SLIDING_WINDOW)
+        else if (limit->algorithm == LIMIT_SLIDING_WINDOW && *origin != 0) /* 0: of several windows */
             *origin += to_origin - from_origin;
         else if (*origin == from_origin)
             *origin = to_origin;
@@ -386,46 +387,103 @@ bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const
 
 /* ---- the end of a hold ---- */
 
-/* Returns the number of joined holds that the charge may be part of, slots of one owner only; h->count: there are none. */
-static uint32_t find_joined(const struct held *h, const struct cells_charged *charged, uint64_t owner)
+/* A receipt says when its hold was to end. If the hold was renewed, and then joined with others, nothing else would tell
+ * that it has not ended. So renewing leaves a note, a cell that is not a count: it takes the place of none. Without it the
+ * hold is not found among the others. */
+#define RENEWED_MARK UINT64_C(0x72656e657765642d)
+
+static uint64_t note_key(const struct cells_charged *charged)
 {
-    uint32_t i = 0;
-    for (; i < h->count; i++) {
-        const struct hold *hold = &h->holds[i];
-        bool same = hold->origin == owner || !is_owner(hold->origin | owner);
-        if (hold_id(hold) == 0 && same && hold->until_us >= charged->until_us && hold->amount >= charged->amount)
-            break;
-    }
-    return i;
+    return key_mix(charged->key ^ RENEWED_MARK, charged->id);
 }
 
-/* Slots of several owners that were joined are nobody's. A slot is looked for there only if none of its own owner's can
- * have it, and only by that: if the owner is dead, the slot may have been ended, and all that is there is of others. */
-static uint32_t find_part(const struct held *h, const struct cells_charged *charged)
+static struct cells_change judge_note(struct limit_state state, void *data)
 {
-    uint32_t i = find_joined(h, charged, charged->origin);
-    if (i == h->count && is_owner(charged->origin) && charged->origin == owner_self())
-        i = find_joined(h, charged, 0);
-    return i;
+    (void)state;
+    int64_t until_us = *(const int64_t *)data;
+    return (struct cells_change){ .writes = true,
+                                  .next = { .time = (uint64_t)until_us },
+                                  .outlook = { .decays_us = until_us, .share = LIMIT_SHARE_NONE } };
+}
+
+static void note_renewal(struct cells *cells, const struct cells_charged *charged, int64_t until_us, int64_t now_us)
+{
+    int64_t noted_us = until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1;
+    cells_update(cells, note_key(charged), now_us, judge_note, &noted_us);
+}
+
+/* Returns the end of a renewed hold; 0: nothing is noted. */
+static int64_t noted_until(const struct cells *cells, const struct cells_charged *charged)
+{
+    word16 s;
+    return cell_find(cells, note_key(charged), &s) ? (int64_t)state_payload(s).time : 0;
+}
+
+/* Where a part of joined holds is looked for, in this order. What is joined ends with the last of its parts. */
+enum likeness {
+    LIKE_OWN,     /* of the window or owner of the charge */
+    LIKE_MIXED,   /* of several windows or owners; of a bucket, from before the charge */
+    LIKE_NEITHER, /* does not have the charge. But others may have taken out of it what they had where the charge was */
+    LIKE_NONE,
+};
+
+static enum likeness likeness_of(const struct hold *hold, const struct cells_charged *charged)
+{
+    bool lasts = hold->until_us >= charged->until_us;
+    if (hold_id(hold) != 0)
+        return LIKE_NONE;
+    if (lasts && hold->origin == charged->origin)
+        return LIKE_OWN;
+    /* Only its owner looks for a slot there: that of a dead one may have been ended, and all that is there is of others. */
+    if (is_owner(charged->origin))
+        return lasts && hold->origin == 0 && charged->origin == owner_self() ? LIKE_MIXED : LIKE_NONE;
+    if (is_owner(hold->origin) || charged->origin == 0)
+        return LIKE_NONE;
+    return lasts && hold->origin < charged->origin ? LIKE_MIXED : LIKE_NEITHER;
+}
+
+/* Takes up to `amount` out of those that are so alike, those that end first before the others: so what is left of those
+ * that end later is no less than what else ends later, whichever of them had it. Returns the rest. */
+static uint64_t take_from_joined(struct held *h, const struct cells_charged *charged, enum likeness like, uint64_t amount)
+{
+    for (uint32_t i = 0; i < h->count && amount > 0;) {
+        struct hold *hold = &h->holds[i];
+        uint64_t part = likeness_of(hold, charged) != like ? 0 : hold->amount < amount ? hold->amount : amount;
+        amount -= part;
+        hold->amount -= part;
+        if (part > 0 && hold->amount == 0)
+            remove_hold(h, i);
+        else
+            i++;
+    }
+    return amount;
 }
 
 /* Takes a part out of some that were joined. One that was over when the holds were last looked at is in none of these,
- * whatever the caller's clock says. */
-static __attribute__((noinline)) bool take_part(struct held *h, const struct cells_charged *charged, struct hold *ret)
+ * whatever the caller's clock says. Those of its own window come first: mixed ones give nothing back, so what is taken out
+ * of them would be given back by those that had it. */
+static __attribute__((noinline)) bool take_part(const struct cells *cells, struct held *h,
+                                                const struct cells_charged *charged, struct hold *ret)
 {
-    bool may_be_joined = charged->until_us > h->ended_us && !charged->alone;
-    uint32_t i = charged->id != 0 && may_be_joined ? find_part(h, charged) : h->count;
-    if (i == h->count)
+    struct cells_charged part = *charged;
+    uint64_t there = 0, rest = part.amount;
+    if (part.id == 0 || part.alone)
         return false;
-    *ret = h->holds[i];
-    h->holds[i].amount -= charged->amount;
-    if (h->holds[i].amount == 0)
-        remove_hold(h, i);
+    int64_t renewed_us = noted_until(cells, charged);
+    part.until_us = renewed_us > 0 ? renewed_us : part.until_us;
+    for (uint32_t i = 0; i < h->count; i++)
+        there += likeness_of(&h->holds[i], &part) < LIKE_NONE ? h->holds[i].amount : 0;
+    if (part.until_us <= h->ended_us || there < rest)
+        return false;
+    for (enum likeness like = LIKE_OWN; like < LIKE_NONE; like++)
+        rest = take_from_joined(h, &part, like, rest);
+    *ret = (struct hold){ part.until_us, part.origin, part.amount, HOLD_JOINABLE };
     return true;
 }
 
 /* Takes a hold out, or its part of some that were joined. Returns whether it was there; *ret is the hold then. */
-static inline bool take_out(struct held *h, const struct cells_charged *charged, struct hold *ret)
+static inline bool take_out(const struct cells *cells, struct held *h, const struct cells_charged *charged,
+                            struct hold *ret)
 {
     for (uint32_t i = 0; charged->id != 0 && i < h->count; i++)
         if (hold_id(&h->holds[i]) == charged->id) {
@@ -433,7 +491,7 @@ static inline bool take_out(struct held *h, const struct cells_charged *charged,
             remove_hold(h, i);
             return true;
         }
-    return take_part(h, charged, ret);
+    return take_part(cells, h, charged, ret);
 }
 
 /* The cell that a charge is in. NULL: it was dropped or reset since. */
@@ -507,7 +565,7 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
             continue;
         end_holds(&h, limit, now_us);
         struct hold hold = { .origin = charged->origin };
-        bool found = take_out(&h, charged, &hold);
+        bool found = take_out(cells, &h, charged, &hold);
         if (!found && charged->alone)
             return false;
         uint64_t from = (found && !hold_is_over(&hold)) || charged->id == 0 ? charged->amount : hold.amount;
@@ -536,7 +594,7 @@ bool cells_renew(struct cells *cells, const struct limit *limit, const struct ce
             continue;
         end_holds(&h, limit, now_us);
         struct hold hold;
-        if (!take_out(&h, charged, &hold) || hold_is_over(&hold))
+        if (!take_out(cells, &h, charged, &hold) || hold_is_over(&hold))
             return false;
         hold.until_us = now_us + ttl_ms * US_PER_MS;
         hold.amount = charged->amount;
@@ -546,6 +604,8 @@ bool cells_renew(struct cells *cells, const struct limit *limit, const struct ce
         *insert_hold(&h, hold.until_us) = hold;
         struct limit_outlook outlook = limit_outlook(limit, h.state, now_us);
         enum put put = put_held(cells, c, charged->key, s, &h, &outlook, now_us);
+        if (put == PUT && hold_is_joinable(&hold))
+            note_renewal(cells, charged, hold.until_us, now_us);
         if (put != PUT_LOST)
             return put == PUT;
     }

@@ -18,6 +18,7 @@ static inline bool read_held(struct cells *cells, struct cell *c, uint64_t key, 
     ret->state.data = state_payload(s).data;
     ret->tag = 0;
     ret->ended_us = 0;
+    ret->windows = true;
     ret->count = 0;
     return true;
 }

@@ -167,8 +167,25 @@ static int parse_answer(sv answer, sv *ret_body)
 
 struct question {
     const char *address, *method, *path;
-    sv token, author, body;
+    const struct source_author *author; /* NULL: nothing changes */
+    sv token, body;
 };
+
+/* A line break would end the header. */
+static bool is_header(sv text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.ptr[i] < ' ' || text.ptr[i] == 0x7f)
+            return false;
+    return true;
+}
+
+static int check_author(const struct source_author *author, struct weir_error *error)
+{
+    if (!author || (is_header(author->who) && is_header(author->note)))
+        return 0;
+    return err_set(error, WEIR_E_INVALID, "the author and the note must not have line breaks or control characters");
+}
 
 static int ask(int fd, const struct question *q, struct buf *answer, struct weir_error *error, int64_t end_us)
 {
@@ -177,8 +194,10 @@ static int ask(int fd, const struct question *q, struct buf *answer, struct weir
     /* 1.0: the answer ends with the connection, and comes in one piece. */
     buf_printf(&request, "%s %s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %.*s\r\n", q->method, q->path,
                unix_path(q->address) ? "localhost" : q->address, SV_FMT(q->token));
-    if (q->author.len > 0)
-        buf_printf(&request, "X-Weir-Author: %.*s\r\n", SV_FMT(q->author));
+    if (q->author && q->author->who.len > 0)
+        buf_printf(&request, "X-Weir-Author: %.*s\r\n", SV_FMT(q->author->who));
+    if (q->author && q->author->note.len > 0)
+        buf_printf(&request, "X-Weir-Note: %.*s\r\n", SV_FMT(q->author->note));
     if (q->body.len > 0)
         buf_printf(&request, "Content-Type: application/json\r\nContent-Length: %zu\r\n", q->body.len);
     buf_add(&request, SV("\r\n"));
@@ -191,20 +210,23 @@ static int ask(int fd, const struct question *q, struct buf *answer, struct weir
 
 int client_get(const char *address, sv token, const char *path, struct buf *ret_body, struct weir_error *error)
 {
-    return client_ask(address, token, "GET", path, (sv){ 0 }, (sv){ 0 }, ret_body, error);
+    return client_ask(address, token, "GET", path, NULL, (sv){ 0 }, ret_body, error);
 }
 
-int client_ask(const char *address, sv token, const char *method, const char *path, sv author, sv body,
-               struct buf *ret_body, struct weir_error *error)
+int client_ask(const char *address, sv token, const char *method, const char *path, const struct source_author *author,
+               sv body, struct buf *ret_body, struct weir_error *error)
 {
-    const struct question question = { address, method, path, token, author, body };
+    const struct question question = { address, method, path, author, token, body };
     int64_t end_us = clock_steady_us() + WAIT_MS * US_PER_MS;
+    int r = check_author(author, error);
+    if (r < 0)
+        return r;
     CLEANUP_CLOSE int fd =
         unix_path(address) ? connect_unix(unix_path(address), end_us, error) : connect_tcp(address, end_us, error);
     CLEANUP(buf_done) struct buf answer;
     sv answered = { 0 };
     buf_init(&answer, BODY_BYTES_MAX);
-    int r = fd < 0 ? fd : ask(fd, &question, &answer, error, end_us);
+    r = fd < 0 ? fd : ask(fd, &question, &answer, error, end_us);
     if (r < 0)
         return r;
     int status = parse_answer(buf_sv(&answer), &answered);

@@ -3,6 +3,7 @@
 #define CLI_ADMIN_CLIENT_H
 
 #include "base/buf.h"
+#include "source/source.h"
 
 /* "HOST:PORT" ("[::1]:8081" for IPv6) or "unix:PATH". */
 bool client_is_address(const char *address);
@@ -10,9 +11,10 @@ bool client_is_address(const char *address);
 /* GET. Returns the status, with the body in *ret_body; negative if there was no whole answer within a few seconds: *error
  * says why, and *ret_body is not written. */
 int client_get(const char *address, sv token, const char *path, struct buf *ret_body, struct weir_error *error);
-/* The same with another method, and a body in JSON, or an empty one. `author` may be empty: for the log of the service. */
-int client_ask(const char *address, sv token, const char *method, const char *path, sv author, sv body,
-               struct buf *ret_body, struct weir_error *error);
+/* The same with another method, and a body in JSON, or an empty one. `author`, who may be NULL, is for the
+ * log and the history of the service. */
+int client_ask(const char *address, sv token, const char *method, const char *path, const struct source_author *author,
+               sv body, struct buf *ret_body, struct weir_error *error);
 
 /* Where the admin listener is, and the data folder of its service, which has the tokens. */
 struct client_service {

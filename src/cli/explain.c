@@ -32,6 +32,7 @@ struct output {
     const struct rule_limit *limit; /* of it */
     int64_t now_us;
     size_t rules;
+    struct penalty_cause penalty;
 };
 
 /* Lines contain what a client may have sent, so all of a line goes through term_add. */
@@ -131,6 +132,7 @@ static void print_rule(const struct explained_rule *e, void *data)
 {
     struct output *p = data;
     p->rules++;
+    explain_note_penalty(e, &p->penalty);
     if (e->reason != MATCH_YES) {
         buf_printf(&p->line, "  %.*s does not apply: ", SV_FMT(e->rule->id));
         explain_reason(e, p->request, &p->line);
@@ -159,7 +161,7 @@ static void print_rule(const struct explained_rule *e, void *data)
     for (size_t i = 0; !denied && i < e->limit_count; i++)
         print_limit(p, e, &e->limits[i]);
     buf_add(&p->line, SV("      "));
-    if (!denied && explain_penalty(e, &p->line))
+    if (!denied && explain_penalty(e, p->now_us, &p->line))
         end_line(p, e->penalty.rest_us > 0 ? term_red(&p->term) : "");
     buf_clear(&p->line);
 }
@@ -185,7 +187,7 @@ static void print_verdict(const struct weir_request *request, const struct weir_
         buf_printf(&p->line, "refused by %.*s, limit %.*s: the store has too little left to lend", SV_FMT(p->spent->id),
                    SV_FMT(p->limit->name));
     else
-        explain_verdict(v, &p->line);
+        explain_verdict(v, &p->penalty, p->now_us, &p->line);
     end_line(p, v->allowed && !spent ? term_green(&p->term) : term_red(&p->term));
     for (uint32_t i = 0; i < request->shadows->count; i++)
         LINE(p, "", "  shadow rule %s would have refused it", request->shadows->names[i]);

@@ -55,13 +55,16 @@ static void add_event(struct history *h, const struct source_event *event)
     CLEANUP(buf_done) struct buf line;
     buf_init(&line, RULES_OUTPUT_MAX);
     rules_add_time(event->at, &line);
-    buf_printf(&line, "  %.*s  %.*s %.*s (%.*s)%s%.*s", SV_FMT(event->who), SV_FMT(event->what),
-               SV_FMT(event->rule.len ? event->rule : event->key), SV_FMT(event->table), event->note.len ? "  " : "",
-               SV_FMT(event->note));
+    bool change = source_event_is_change(event);
+    sv row = change ? event->table : event->key.len ? event->key : SV("everybody");
+    buf_printf(&line, "  %.*s  %.*s %.*s (%s%.*s)%s%.*s", SV_FMT(event->who), SV_FMT(event->what),
+               SV_FMT(event->rule.len ? event->rule : event->key), change ? "" : "cannot be undone; subject ", SV_FMT(row),
+               event->note.len ? "  " : "", SV_FMT(event->note));
     buf_printf(h->out, "%4" PRId64 "  ", event->number);
     plain_add(h->out, buf_sv(&line), TEXT_MAX);
     buf_char(h->out, '\n');
-    add_versions(h, event);
+    if (change)
+        add_versions(h, event);
 }
 
 static int on_event(const struct source_event *event, void *data, struct weir_error *error)

@@ -22,7 +22,7 @@ static int ask(const struct rules_call *call, const char *method, const char *pa
     int r = client_read_token(&service, &token, error);
     if (r < 0)
         return r;
-    int status = client_ask(service.admin, sv_trim(buf_sv(&token)), method, path, call->author.who, body, ret_body, &why);
+    int status = client_ask(service.admin, sv_trim(buf_sv(&token)), method, path, &call->author, body, ret_body, &why);
     if (status < 0)
         return err_set(error, why.code, "%s: %s", service.admin, why.text);
     return status;
@@ -88,7 +88,9 @@ static int print_all(const struct rules_call *call, sv body)
     if (json_integer_value(json_object_get(json, "left_out")) > 0)
         cli_error("the service remembers the names of %d penalised subjects for each thread; some are not listed", 1000);
     if (json_array_size(penalties) == 0 && !call->options->json)
-        cli_error("nobody is penalised%s%s", call->word_count ? " by rule " : "", call->word_count ? call->words[0] : "");
+        cli_error("nobody is penalised%s%s, as far as the service knows: it remembers who was refused since %.*s",
+                  call->word_count ? " by rule " : "", call->word_count ? call->words[0] : "",
+                  SV_FMT(text_of(json_object_get(json, "since"))));
     return cli_print(&out, json_array_size(penalties) > 0 ? RULES_DONE : RULES_NOTHING);
 }
 

@@ -20,7 +20,7 @@ enum { CELLS_KEYS_DEFAULT = 4000000, OUTPUT_MAX = 256 << 20, SUBJECTS_MAX = 1 <<
 struct simulate_options {
     const char *rules;
     int format;
-    bool verdicts, json;
+    bool verdicts, json, strict;
     uint64_t top;
     uint64_t cells_keys;
 };
@@ -33,6 +33,7 @@ static const struct option options[] = {
       "format of INPUT: JSON Lines (default), or an access log of nginx or Apache, common or combined" },
     { "verdicts", NULL, OPTION_FLAG, AT(verdicts), "print only the verdict on each request, one line of JSON each" },
     { "json", NULL, OPTION_FLAG, AT(json), "print the summary as JSON" },
+    { "strict", NULL, OPTION_FLAG, AT(strict), "stop at the first bad line of an access log (default: skip bad lines)" },
     { "top", "N", OPTION_NUMBER, AT(top), "how many of the most refused subjects to list for each rule (default 10)" },
     { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
       "how many keys can be counted at the same time: one for each subject of each limit (default 4m)", .min = 1,
@@ -52,8 +53,10 @@ static const struct command command = {
         "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules, removes all overrides and keeps the settings; a "
         "whole "
         "document in place of the list replaces all of them.",
-    .footer = "The exit status is 0, or 2 after an error. An error in a line is reported with the line's number.\n\n"
-              "Example:\n  weir simulate --rules rules.yaml --format combined access.log.gz",
+    .footer =
+        "The exit status is 0, or 2 after an error. An error in a line is reported with the line's number. Bad lines of an "
+        "access log are skipped and counted, unless --strict or --verdicts is given.\n\n"
+        "Example:\n  weir simulate --rules rules.yaml --format combined access.log.gz",
     .options = options,
 };
 
@@ -69,6 +72,14 @@ static int bad_line(const struct simulation *s, const char *why)
 {
     plain_printf("%s:%llu: %s", s->name, (unsigned long long)s->input.line, why);
     return EXIT_BAD;
+}
+
+/* Clients write what is in an access log, and a log that is rotated or cut ends in half a line. */
+static int skip_line(struct simulation *s, const char *why)
+{
+    if (s->replay.totals.bad_lines++ < TRAFFIC_BAD_SHOWN)
+        bad_line(s, why);
+    return -1;
 }
 
 static void print_problems(const struct simulation *s, const struct rules_report *report)
@@ -93,7 +104,7 @@ static int set_rules(struct simulation *s, sv text)
         return cli_error("out of memory");
     if (report.error_count > 0)
         return EXIT_BAD;
-    s->replay.tally.rule_changes++;
+    s->replay.totals.rule_changes++;
     return replay_set_rules(&s->replay, STEAL(rules), &error) < 0 ? bad_line(s, error.text) : -1;
 }
 
@@ -124,7 +135,7 @@ static int replay_line(struct simulation *s, char *line, size_t len)
     if (!(log ? traffic_from_log : traffic_from_json)(line, len, &s->traffic, why)) {
         if (not_json)
             strncat(why, " (for an access log: --format combined)", sizeof why - strlen(why) - 1);
-        return bad_line(s, why);
+        return log && !s->options.strict && !s->options.verdicts ? skip_line(s, why) : bad_line(s, why);
     }
     int status = s->traffic.set_rules ? set_rules(s, weir_str(s->traffic.set_rules)) : decide(s);
     traffic_done(&s->traffic);
@@ -150,7 +161,7 @@ static int replay_lines(struct simulation *s)
 static int print_summary(struct simulation *s)
 {
     struct term term = term_of(STDOUT_FILENO);
-    struct simulation_result result = { .input = s->name, .tally = &s->replay.tally, .top = (unsigned)s->options.top };
+    struct simulation_result result = { .input = s->name, .totals = &s->replay.totals, .top = (unsigned)s->options.top };
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, OUTPUT_MAX);
     weir_status(s->replay.weir, &result.status);
@@ -165,7 +176,7 @@ static int print_summary(struct simulation *s)
 /* Returns -1 to go on, or the exit status. */
 static int start(struct simulation *s)
 {
-    static const struct tally_bounds bounds = { SUBJECTS_MAX, SIZE_MAX };
+    static const struct totals_bounds bounds = { SUBJECTS_MAX, SIZE_MAX };
     CLEANUP(buf_done) struct buf text = { 0 };
     struct rules *rules;
     struct weir_error error;
@@ -186,6 +197,8 @@ static int run(struct simulation *s)
     status = replay_lines(s);
     if (status >= 0)
         return status;
+    if (s->replay.totals.bad_lines > 0 && s->replay.totals.requests == 0)
+        return cli_error("%s: no line is a line of an access log", s->name);
     return s->options.verdicts ? 0 : print_summary(s);
 }
 

@@ -8,7 +8,7 @@
 
 struct simulation_result {
     const char *input; /* name of the input */
-    const struct tally *tally;
+    const struct totals *totals;
     struct weir_status status;
     unsigned top; /* subjects to list for each rule */
 };

@@ -16,7 +16,7 @@ enum {
 
 struct output {
     const struct simulation_result *result;
-    const struct tally *tally;
+    const struct totals *totals;
     const struct term *term;
     struct buf *out;
     uint32_t *rules; /* the most refusing first */
@@ -67,7 +67,7 @@ static void add_rate(struct buf *out, double per_second)
 
 static void print_span(const struct output *p)
 {
-    const struct tally *t = p->tally;
+    const struct totals *t = p->totals;
     char from[INSTANT_TEXT_MAX], to[INSTANT_TEXT_MAX], span[SPAN_TEXT_MAX], count[COUNT_TEXT_MAX];
     int64_t us = t->timeline.last_us - t->timeline.first_us;
     instant_text(t->timeline.first_us, from);
@@ -86,7 +86,7 @@ static void print_span(const struct output *p)
 
 static void print_totals(const struct output *p)
 {
-    const struct tally *t = p->tally;
+    const struct totals *t = p->totals;
     const struct term *term = p->term;
     add_count(p->out, t->passed, 13);
     /* Each request passed or was refused: the two add up to 100 %. */
@@ -109,12 +109,12 @@ static void print_totals(const struct output *p)
 
 static void print_rule(const struct output *p, uint32_t index, size_t spark)
 {
-    const struct tally_rule *row = &p->tally->rules[index];
+    const struct totals_rule *row = &p->totals->rules[index];
     const struct term *term = p->term;
     bool shadow = row->mode == MODE_SHADOW;
     uint64_t refused = row->refused + row->would_refuse;
     buf_add(p->out, SV("  "));
-    term_add_padded(term, p->out, intern_text(&p->tally->ids, index), p->id_columns);
+    term_add_padded(term, p->out, intern_text(&p->totals->ids, index), p->id_columns);
     add_count(p->out, row->applied, (int)p->count_columns);
     add_count(p->out, row->passed, (int)p->count_columns);
     buf_add(p->out, weir_str(!refused ? "" : shadow ? term_yellow(term) : term_red(term)));
@@ -123,7 +123,7 @@ static void print_rule(const struct output *p, uint32_t index, size_t spark)
     add_share(p->out, refused, row->applied);
     if (row->over_time && spark) {
         buf_add(p->out, SV("  "));
-        chart_spark(p->out, term, &p->tally->timeline, row->over_time, spark);
+        chart_spark(p->out, term, &p->totals->timeline, row->over_time, spark);
     }
     buf_add(p->out, weir_str(refused ? term_plain(term) : ""));
     while (p->out->len > 0 && p->out->ptr[p->out->len - 1] == ' ')
@@ -133,14 +133,14 @@ static void print_rule(const struct output *p, uint32_t index, size_t spark)
 
 static void print_unused(const struct output *p, size_t first)
 {
-    size_t count = p->tally->ids.count - first;
+    size_t count = p->totals->ids.count - first;
     if (count == 0)
         return;
     buf_printf(p->out, "  %s%zu %s to no request:", term_dim(p->term), count,
                count == 1 ? "rule applied" : "rules applied");
-    for (size_t i = first; i < p->tally->ids.count && i < first + 5; i++) {
+    for (size_t i = first; i < p->totals->ids.count && i < first + 5; i++) {
         buf_add(p->out, weir_str(i > first ? ", " : " "));
-        term_add(p->term, p->out, intern_text(&p->tally->ids, p->rules[i]), ID_COLUMNS_MAX);
+        term_add(p->term, p->out, intern_text(&p->totals->ids, p->rules[i]), ID_COLUMNS_MAX);
     }
     buf_printf(p->out, "%s%s\n", count > 5 ? ", ..." : "", term_plain(p->term));
 }
@@ -149,7 +149,7 @@ static void print_unused(const struct output *p, size_t first)
 static size_t rules_applied(const struct output *p)
 {
     size_t n = 0;
-    while (n < p->tally->ids.count && p->tally->rules[p->rules[n]].applied > 0)
+    while (n < p->totals->ids.count && p->totals->rules[p->rules[n]].applied > 0)
         n++;
     return n;
 }
@@ -161,8 +161,8 @@ static size_t fit_columns(struct output *p, size_t shown)
     p->count_columns = strlen("requests");
     for (size_t i = 0; i < shown; i++) {
         char text[COUNT_TEXT_MAX];
-        size_t width = term_width(intern_text(&p->tally->ids, p->rules[i]));
-        size_t digits = strlen(count_text(p->tally->rules[p->rules[i]].applied, text));
+        size_t width = term_width(intern_text(&p->totals->ids, p->rules[i]));
+        size_t digits = strlen(count_text(p->totals->rules[p->rules[i]].applied, text));
         p->id_columns = width > p->id_columns ? width : p->id_columns;
         p->count_columns = digits > p->count_columns ? digits : p->count_columns;
     }
@@ -182,7 +182,7 @@ static void print_rules(struct output *p)
     buf_printf(p->out, "\n  %s%-*s%*s%*s%*s%s%s\n", term_bold(p->term), (int)p->id_columns, "rule", width, "requests",
                width, "passed", width, "refused", spark ? "           over time" : "", term_plain(p->term));
     for (size_t i = 0; i < shown; i++) {
-        const struct tally_rule *row = &p->tally->rules[p->rules[i]];
+        const struct totals_rule *row = &p->totals->rules[p->rules[i]];
         shadow = shadow || row->would_refuse;
         others = others || row->applied > row->passed + row->refused;
         print_rule(p, p->rules[i], spark);
@@ -200,10 +200,10 @@ static void print_rules(struct output *p)
 
 static void print_subject(const struct output *p, uint32_t index)
 {
-    sv parts = subject_parts(intern_text(&p->tally->subject_names, index)), attribute, value;
+    sv parts = subject_parts(intern_text(&p->totals->subject_names, index)), attribute, value;
     size_t room = p->term->columns > 40 ? p->term->columns - 20 : 20;
     buf_add(p->out, SV("  "));
-    add_count(p->out, p->tally->subjects[index].refusals, 12);
+    add_count(p->out, p->totals->subjects[index].refusals, 12);
     buf_add(p->out, SV("  "));
     if (parts.len == 0)
         buf_add(p->out, SV("everybody together"));
@@ -220,10 +220,10 @@ static void print_subject(const struct output *p, uint32_t index)
 /* Subjects are sorted by rule. Returns the first one of this rule. */
 static size_t first_subject(const struct output *p, uint32_t rule)
 {
-    size_t low = 0, high = p->tally->subject_names.count;
+    size_t low = 0, high = p->totals->subject_names.count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (p->tally->subjects[p->subjects[middle]].rule < rule)
+        if (p->totals->subjects[p->subjects[middle]].rule < rule)
             low = middle + 1;
         else
             high = middle;
@@ -233,17 +233,18 @@ static size_t first_subject(const struct output *p, uint32_t rule)
 
 static void print_subjects(const struct output *p)
 {
-    for (size_t i = 0; i < p->tally->ids.count && i < SUBJECT_RULES_MAX; i++) {
+    for (size_t i = 0; i < p->totals->ids.count && i < SUBJECT_RULES_MAX; i++) {
         uint32_t rule = p->rules[i];
         size_t first = first_subject(p, rule), count = 0;
-        while (first + count < p->tally->subject_names.count && p->tally->subjects[p->subjects[first + count]].rule == rule)
+        while (first + count < p->totals->subject_names.count &&
+               p->totals->subjects[p->subjects[first + count]].rule == rule)
             count++;
         if (count == 0 || p->result->top == 0)
             continue;
         char text[COUNT_TEXT_MAX];
-        bool shadow = p->tally->rules[rule].would_refuse > 0;
+        bool shadow = p->totals->rules[rule].would_refuse > 0;
         buf_printf(p->out, "\n  %smost refused by ", term_bold(p->term));
-        term_add(p->term, p->out, intern_text(&p->tally->ids, rule), ID_COLUMNS_MAX);
+        term_add(p->term, p->out, intern_text(&p->totals->ids, rule), ID_COLUMNS_MAX);
         buf_printf(p->out, "%s%s, of %s %s\n", shadow ? " (shadow)" : "", term_plain(p->term), count_text(count, text),
                    count == 1 ? "subject" : "subjects");
         for (size_t k = 0; k < count && k < p->result->top; k++)
@@ -253,9 +254,13 @@ static void print_subjects(const struct output *p)
 
 static void print_warnings(const struct output *p)
 {
-    const struct tally *t = p->tally;
+    const struct totals *t = p->totals;
     const char *yellow = term_yellow(p->term), *plain = term_plain(p->term);
     char count[COUNT_TEXT_MAX];
+    if (t->bad_lines)
+        buf_printf(p->out, "\n%s%s %s skipped, because %s not of an access log.%s\n", yellow,
+                   count_text(t->bad_lines, count), t->bad_lines == 1 ? "line was" : "lines were",
+                   t->bad_lines == 1 ? "it is" : "they are", plain);
     if (t->unreadable)
         buf_printf(p->out, "\n%s%s %s an invalid address: rules by ip do not apply to %s.%s\n", yellow,
                    count_text(t->unreadable, count), t->unreadable == 1 ? "request has" : "requests have",
@@ -282,19 +287,19 @@ static void print_warnings(const struct output *p)
 
 void simulation_text(const struct simulation_result *result, const struct term *term, struct buf *out)
 {
-    struct output p = { .result = result, .tally = result->tally, .term = term, .out = out };
-    if (result->tally->requests == 0) {
+    struct output p = { .result = result, .totals = result->totals, .term = term, .out = out };
+    if (result->totals->requests == 0) {
         buf_printf(out, "%s: no requests\n", result->input);
         return;
     }
-    CLEANUP_FREE uint32_t *rules = p.rules = tally_rules_sorted(p.tally);
-    CLEANUP_FREE uint32_t *subjects = p.subjects = tally_subjects_sorted(p.tally);
+    CLEANUP_FREE uint32_t *rules = p.rules = totals_rules_sorted(p.totals);
+    CLEANUP_FREE uint32_t *subjects = p.subjects = totals_subjects_sorted(p.totals);
     out->failed = out->failed || !rules || !subjects;
     if (out->failed)
         return;
     print_span(&p);
     print_totals(&p);
-    chart_draw(out, term, &p.tally->timeline, p.tally->passed_over_time, p.tally->refused_over_time);
+    chart_draw(out, term, &p.totals->timeline, p.totals->passed_over_time, p.totals->refused_over_time);
     print_rules(&p);
     print_subjects(&p);
     print_warnings(&p);

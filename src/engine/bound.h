@@ -130,6 +130,8 @@ static inline const struct bound_limit *bound_next_limit(const struct bound *bou
 /* The bound rule of this id, or NULL. */
 const struct bound_rule *bound_find(const struct bound *bound, sv id);
 
+/* Returns the plan that the request chooses, whatever overrides say; NULL: none. */
+const struct rule_plan *bound_plan(const struct bound_rule *rule, struct facts *facts);
 /* The limits that count for a subject of a rule that `chooses`, in the reading of the path that is in use. */
 const struct bound_set *bound_choose(const struct bound *bound, const struct bound_rule *rule, struct facts *facts,
                                      uint64_t subject, int64_t now_us);

@@ -44,23 +44,26 @@ const struct override_slot *bound_override(const struct bound *bound, const stru
 
 /* ---- plans ---- */
 
-static const struct bound_set *choose_plan(const struct bound_rule *rule, struct facts *facts)
+const struct rule_plan *bound_plan(const struct bound_rule *rule, struct facts *facts)
 {
     const struct rule *r = rule->rule;
     sv value = r->plan_count > 0 ? facts_attribute(facts, &r->plan) : (sv){ 0 };
     for (size_t i = 0; i < r->plan_count; i++) {
         sv name = __builtin_expect(rule->plan_names != NULL, 0) ? rule->plan_names[i] : r->plans[i].name;
         if (r->ignore_case ? sv_eq_nocase(value, name) : sv_eq(value, name))
-            return &rule->plans[i];
+            return &r->plans[i];
     }
-    return &rule->own;
+    return NULL;
 }
 
 const struct bound_set *bound_choose(const struct bound *bound, const struct bound_rule *rule, struct facts *facts,
                                      uint64_t subject, int64_t now_us)
 {
     const struct override_slot *override = bound_override(bound, rule, subject, now_us);
-    return override ? &bound->overrides.effects[override->effect].set : choose_plan(rule, facts);
+    if (override)
+        return &bound->overrides.effects[override->effect].set;
+    const struct rule_plan *plan = bound_plan(rule, facts);
+    return plan ? &rule->plans[plan - rule->rule->plans] : &rule->own;
 }
 
 /* ---- values that people write ---- */

@@ -254,39 +254,47 @@ static void ask_for_one(const struct bound_set *set, struct weir_request *reques
     }
 }
 
+static const struct rule_plan *find_plan(const struct rule *rule, sv name)
+{
+    for (size_t i = 0; name.len > 0 && i < rule->plan_count; i++)
+        if (rule->ignore_case ? sv_eq_nocase(name, rule->plans[i].name) : sv_eq(name, rule->plans[i].name))
+            return &rule->plans[i];
+    return NULL;
+}
+
 /* Returns the limits of the subject's override, of the plan, or the rule's own; NULL if the rule has no such plan. */
-static const struct bound_set *choose_set(const struct bound *bound, const struct named *named, sv plan, int64_t now_us,
+static const struct bound_set *choose_set(const struct bound *bound, const struct named *named,
+                                          const struct subject_question *question, int64_t now_us,
                                           struct explained_rule *ret)
 {
     const struct rule *rule = named->rule->rule;
     const struct override_slot *override = bound_override(bound, named->rule, named->hash, now_us);
-    size_t i = 0;
-    while (i < rule->plan_count &&
-           !(rule->ignore_case ? sv_eq_nocase(plan, rule->plans[i].name) : sv_eq(plan, rule->plans[i].name)))
-        i++;
-    if (plan.len > 0 && i == rule->plan_count)
+    const struct rule_plan *plan =
+        find_plan(rule, question->plan.len > 0 || question->own ? question->plan : question->last_plan);
+    if (question->plan.len > 0 && !plan)
         return NULL;
     if (override) {
         ret->override = &ruleset_rules(bound->ruleset)->overrides[override->index];
         return &bound->overrides.effects[override->effect].set;
     }
-    ret->plan = plan.len > 0 ? &rule->plans[i] : NULL;
-    return plan.len > 0 ? &named->rule->plans[i] : &named->rule->own;
+    ret->plan = plan;
+    return plan ? &named->rule->plans[plan - rule->plans] : &named->rule->own;
 }
 
-static int explain_named(struct weir *weir, const struct bound *bound, const struct named *named, sv plan, int64_t now_us,
-                         struct explained_rule *ret, struct weir_error *error)
+static int explain_named(struct weir *weir, const struct named *named, const struct subject_question *question,
+                         int64_t now_us, struct explained_rule *ret, struct weir_error *error)
 {
+    const struct bound *bound = named->bound;
     struct weir_request request;
     struct weir_cost costs[RULE_LIMITS_MAX];
     struct subject_looking looking = { .explaining = { .bound = bound, .now_us = now_us, .request = &request },
                                        .named = named,
-                                       .set = choose_set(bound, named, plan, now_us, ret),
+                                       .set = choose_set(bound, named, question, now_us, ret),
                                        .rule = ret };
     int r = 0;
     if (!looking.set)
         return err_set(error, WEIR_E_INVALID, "rule %.*s has no plan `%.*s`", SV_FMT(named->rule->rule->id),
-                       SV_SHOWN(plan, 100));
+                       SV_SHOWN(question->plan, 100));
     ask_for_one(looking.set, &request, costs);
     ret->rule = named->rule->rule;
     ret->reason = MATCH_YES;
@@ -309,18 +317,14 @@ int weir_explain_subject(struct weir *weir, const struct subject_question *quest
 {
     if (!clock_valid(now_us))
         return err_set(error, WEIR_E_INVALID, "the clock is out of its range");
-    struct arena arena = { 0 };
-    struct named named = { 0 };
+    struct named named;
     struct explained_rule rule = { 0 };
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    if (!bound)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    int r = named_find(bound, &question->name, &arena, &named, error);
-    if (r == 0)
-        r = explain_named(weir, bound, &named, question->plan, now_us, &rule, error);
+    int r = named_begin(weir, &question->name, &named, error);
+    if (r < 0)
+        return r;
+    r = explain_named(weir, &named, question, now_us, &rule, error);
     if (r == 0)
         show(&rule, data);
-    hazard_release();
-    arena_done(&arena);
+    named_end(&named);
     return r;
 }

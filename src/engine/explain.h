@@ -52,16 +52,36 @@ struct explain_sink {
 int weir_explain(struct weir *weir, const struct weir_request *request, int64_t now_us, const struct explain_sink *sink,
                  void *data);
 
-/* One subject of a rule, whether or not a request is there. `plan` is the name of the plan whose limits to show; empty: the
- * rule's own. An override that is in force counts instead. The limits are judged for a cost of 1 in their unit. */
+/* One subject of a rule, whether or not a request is there. `plan` is the name of the plan whose limits to show; empty:
+ * those of `last_plan`, if the rule has such a plan, or the rule's own. An override that is in force counts instead. The
+ * limits are judged for a cost of 1 in their unit. */
 struct subject_question {
     struct subject_name name;
-    sv plan;
+    sv plan, last_plan;
+    bool own; /* show the rule's own limits, whatever `last_plan` is */
 };
 
 /* Calls `show` once, with a rule that applies; its strings are valid only during the call. Waits for the store until the
- * deadline. Returns 0, an error of named_find, WEIR_E_INVALID if the rule has no such plan, or WEIR_E_NO_MEMORY. */
+ * deadline. Returns 0, an error of named_begin, WEIR_E_INVALID if the rule has no such plan, or WEIR_E_NO_MEMORY. */
 int weir_explain_subject(struct weir *weir, const struct subject_question *question, int64_t now_us,
                          void (*show)(const struct explained_rule *rule, void *data), void *data, struct weir_error *error);
+
+/* A subject that a rule knows. */
+struct found_subject {
+    const struct rule *rule; /* which counts by one attribute */
+    sv value;                /* as it is counted */
+    bool known;              /* false: the store counts, and was not asked */
+    bool used;               /* one of its limits is not unused */
+    bool penalised, overridden;
+};
+struct subject_search {
+    sv value; /* as people write it */
+    sv after; /* only rules after the one with this id; empty: all */
+};
+/* Looks for the value as the subject of each rule that is not off and counts by one attribute, in their order. Asks no
+ * store: rules that count there are shown with `known` false. `show` returns whether to go on; its argument is valid only
+ * during the call. WEIR_E_UNKNOWN_RULE: there is no rule `after`. */
+int weir_find_subjects(struct weir *weir, const struct subject_search *search, int64_t now_us,
+                       bool (*show)(const struct found_subject *found, void *data), void *data, struct weir_error *error);
 
 #endif

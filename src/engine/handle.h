@@ -91,6 +91,14 @@ bool weir_subject(struct weir *weir, const struct weir_request *request, const s
 
 /* The same for a rule that is named, such as one in shadow mode. */
 bool weir_subject_of(struct weir *weir, const struct weir_request *request, const char *rule_id, struct subject *ret);
+
+/* The plan of a rule that a request has chosen; an empty name if it has none of its plans. */
+struct recent_plan;
+void weir_plan_of(struct weir *weir, const struct weir_request *request, sv rule_id, struct recent_plan *ret);
+/* The subject that a person names, as weir_subject finds it for a request. Returns what named_begin returns. */
+struct subject_name;
+int weir_name_subject(struct weir *weir, const struct subject_name *name, struct subject *ret, struct weir_error *error);
+
 /* Writes the client's address as rules see it. Returns its length; 0 if there is none. */
 size_t weir_client(struct weir *weir, const struct weir_request *request, char out[IP_TEXT_MAX]);
 
@@ -114,9 +122,8 @@ int weir_lift(struct weir *weir, const char *rule_id, const struct weir_str *by,
               struct weir_forgotten *ret, struct weir_error *error);
 
 /* Penalises a subject from now on, as if its rule had. *ret is for penalised_add. Returns 0; WEIR_CANNOT_PENALISE, with the
- * reason in `error`, if the rule has no penalties or does not limit the subject; or an error of named_find. */
+ * reason in `error`, if the rule has no penalties or does not limit the subject; or an error of named_begin. */
 enum { WEIR_CANNOT_PENALISE = 1 };
-struct subject_name;
 int weir_penalise(struct weir *weir, const struct subject_name *name, int64_t length_us, int64_t now_us,
                   struct penalised_entry *ret, struct weir_error *error);
 

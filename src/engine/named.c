@@ -1,6 +1,8 @@
 #include "engine/named.h"
 
 #include "base/err.h"
+#include "engine/handle.h"
+#include "engine/hazard.h"
 
 static int wrong_count(const struct rule *rule, size_t given, struct weir_error *error)
 {
@@ -17,9 +19,9 @@ static int wrong_count(const struct rule *rule, size_t given, struct weir_error 
     return r;
 }
 
-int named_find(const struct bound *bound, const struct subject_name *name, struct arena *arena, struct named *ret,
-               struct weir_error *error)
+static int find(struct named *ret, const struct subject_name *name, struct weir_error *error)
 {
+    const struct bound *bound = ret->bound;
     const struct bound_rule *found = bound_find(bound, weir_str(name->rule));
     if (!found)
         return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%s`", name->rule);
@@ -35,11 +37,28 @@ int named_find(const struct bound *bound, const struct subject_name *name, struc
             return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is not a valid value",
                            SV_FMT(rule->id), attribute_table[rule->by[i].attribute].name.ptr, SV_FMT(name->by[i]));
         subject_add(&subject, value);
-        ret->values[i] = arena_copy(arena, value);
+        ret->values[i] = arena_copy(&ret->arena, value);
         if (!ret->values[i].ptr)
-            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+            return err_no_memory(error);
     }
     ret->rule = found;
     ret->hash = hash_final(&subject);
     return 0;
+}
+
+int named_begin(struct weir *weir, const struct subject_name *name, struct named *ret, struct weir_error *error)
+{
+    *ret = (struct named){ .bound = hazard_acquire((void *const *)&weir->current) };
+    if (!ret->bound)
+        return err_no_memory(error);
+    int r = find(ret, name, error);
+    if (r < 0)
+        named_end(ret);
+    return r;
+}
+
+void named_end(struct named *named)
+{
+    hazard_release();
+    arena_done(&named->arena);
 }

@@ -10,15 +10,20 @@ struct subject_name {
     size_t by_count;
 };
 
+struct weir;
+
 struct named {
+    const struct bound *bound; /* the rules in force */
     const struct bound_rule *rule;
     sv values[RULE_BY_MAX]; /* as they are counted */
     uint64_t hash;          /* of them */
+    struct arena arena;     /* has the values */
 };
 
-/* Finds the rule, and writes the values as facts would (networks, case, routes); copies of them are in `arena`. Returns
- * WEIR_E_UNKNOWN_RULE, or WEIR_E_INVALID if the values are not those that the rule counts by. */
-int named_find(const struct bound *bound, const struct subject_name *name, struct arena *arena, struct named *ret,
-               struct weir_error *error);
+/* Takes the rules in force, finds the rule, and writes the values as facts would (networks, case, routes). Returns 0: then
+ * named_end is to follow, and until then the thread must not take the rules again. Or WEIR_E_UNKNOWN_RULE, WEIR_E_INVALID
+ * if the values are not those that the rule counts by, or WEIR_E_NO_MEMORY. */
+int named_begin(struct weir *weir, const struct subject_name *name, struct named *ret, struct weir_error *error);
+void named_end(struct named *named);
 
 #endif

@@ -105,7 +105,8 @@ static struct penalty_view view_of(const struct record *r, int64_t now_us)
 {
     return (struct penalty_view){ .rest_us = r->level > 0 && r->end_us > now_us ? r->end_us - now_us : 0,
                                   .level = r->level,
-                                  .refused = r->count };
+                                  .refused = r->count,
+                                  .by_hand = r->length_us > 0 };
 }
 
 static struct cells_change change_to(const struct record *r, const struct rule_penalty *penalty)
@@ -302,14 +303,14 @@ void weir_look_penalties(struct weir *weir, const struct penalised_entry *entrie
 }
 
 /* Returns why this subject cannot be penalised, or 0. */
-static int refuse_penalty(const struct bound *bound, const struct named *named, int64_t now_us, struct weir_error *error)
+static int refuse_penalty(const struct named *named, int64_t now_us, struct weir_error *error)
 {
     sv id = named->rule->rule->id;
     if (!named->rule->penalty && named->rule->rule->penalty.after > 0)
         return err_set(error, WEIR_E_INVALID, "rule %.*s is not in mode enforce, and penalises nobody", SV_FMT(id));
     if (!named->rule->penalty)
         return err_set(error, WEIR_E_INVALID, "rule %.*s has no `penalty`", SV_FMT(id));
-    if (is_exempt(bound, named->rule, named->hash, now_us))
+    if (is_exempt(named->bound, named->rule, named->hash, now_us))
         return err_set(error, WEIR_E_INVALID, "an override of rule %.*s makes this subject unlimited", SV_FMT(id));
     return 0;
 }
@@ -317,20 +318,18 @@ static int refuse_penalty(const struct bound *bound, const struct named *named, 
 int weir_penalise(struct weir *weir, const struct subject_name *name, int64_t length_us, int64_t now_us,
                   struct penalised_entry *ret, struct weir_error *error)
 {
-    struct arena arena = { 0 };
     struct named named;
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    if (!bound)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    int r = named_find(bound, name, &arena, &named, error);
-    if (r == 0 && refuse_penalty(bound, &named, now_us, error) < 0)
+    int r = named_begin(weir, name, &named, error);
+    if (r < 0)
+        return r;
+    struct cells *cells = named.bound->cells;
+    if (refuse_penalty(&named, now_us, error) < 0)
         r = WEIR_CANNOT_PENALISE;
-    if (r == 0) {
+    else {
         ret->hash = named.hash;
-        ret->ends_us = now_us + penalty_begin(bound->cells, named.rule, named.hash, length_us, now_us).rest_us;
-        subject_fill(&ret->subject, named.rule->rule, named.values, cells_hash_key(bound->cells));
+        ret->ends_us = now_us + penalty_begin(cells, named.rule, named.hash, length_us, now_us).rest_us;
+        subject_fill(&ret->subject, named.rule->rule, named.values, cells_hash_key(cells));
     }
-    hazard_release();
-    arena_done(&arena);
+    named_end(&named);
     return r;
 }

@@ -10,6 +10,7 @@ struct penalty_view {
     int64_t rest_us;  /* of the one that runs; 0: none does */
     unsigned level;   /* number of penalties in a row, with the last one: how long the next one is; 0: none is remembered */
     unsigned refused; /* refusals that count towards the next one */
+    bool by_hand;     /* a person began the one that runs */
 };
 
 enum { PENALTY_LEVEL_MAX = 63 };

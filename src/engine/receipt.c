@@ -194,7 +194,10 @@ static void add_cell(struct making *m, const struct decision *d, const struct co
         until_us = decays_us > until_us ? decays_us : until_us;
         m->until_us = until_us > m->until_us ? until_us : m->until_us;
     }
-    add(m, c, c->on_hold ? c->origin : cells_origin(d->bound->cells, limit, &c->taken), how_word(how));
+    struct weir_charged *charged =
+        add(m, c, c->on_hold ? c->origin : cells_origin(d->bound->cells, limit, &c->taken), how_word(how));
+    if (__builtin_expect(limit->algorithm == LIMIT_CONCURRENT, 0))
+        charged->rate = (uint64_t)hold_ttl_ms(d, c) * US_PER_MS; /* slots of one request may end at different times */
 }
 
 /* Its limit is known by its numbers, since another host has other identities. */

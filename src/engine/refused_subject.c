@@ -1,7 +1,11 @@
-/* Finds the subject that a refused request was counted for. */
+/* Finds the subject that a refused request was counted for, and its plan. */
+#include <stdio.h>
+
 #include "engine/handle.h"
 #include "engine/hazard.h"
+#include "engine/named.h"
 #include "engine/verdict.h"
+#include "refused/recent.h"
 
 /* A refused subject, and the hash of its values. */
 struct found {
@@ -83,6 +87,40 @@ bool weir_subject_of(struct weir *weir, const struct weir_request *request, cons
     }
     hazard_release();
     return known;
+}
+
+void weir_plan_of(struct weir *weir, const struct weir_request *request, sv rule_id, struct recent_plan *ret)
+{
+    char user_buf[WEIR_USER_MAX];
+    sv user;
+    ret->name[0] = ret->header[0] = '\0';
+    const struct bound *bound = rule_id.len > 0 ? weir_acquire(weir, request, user_buf, &user) : NULL;
+    if (!bound)
+        return;
+    const struct bound_rule *rule = bound_find(bound, rule_id);
+    const struct rule_plan *plan = NULL;
+    if (rule && rule->rule->plan_count > 0) {
+        struct facts facts;
+        facts_init(&facts, bound->ruleset, request, user);
+        facts_select_first_match(&facts, (size_t)(rule - bound->rules));
+        plan = bound_plan(rule, &facts);
+    }
+    if (plan) {
+        snprintf(ret->name, sizeof ret->name, "%.*s", SV_FMT(plan->name));
+        snprintf(ret->header, sizeof ret->header, "%.*s", SV_FMT(rule->rule->plan.header));
+    }
+    hazard_release();
+}
+
+int weir_name_subject(struct weir *weir, const struct subject_name *name, struct subject *ret, struct weir_error *error)
+{
+    struct named named;
+    int r = named_begin(weir, name, &named, error);
+    if (r < 0)
+        return r;
+    subject_fill(ret, named.rule->rule, named.values, cells_hash_key(named.bound->cells));
+    named_end(&named);
+    return 0;
 }
 
 size_t weir_client(struct weir *weir, const struct weir_request *request, char out[IP_TEXT_MAX])

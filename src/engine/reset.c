@@ -1,7 +1,6 @@
 /* Forgetting what a subject has used. */
 #include "base/err.h"
 #include "engine/handle.h"
-#include "engine/hazard.h"
 #include "engine/keys.h"
 #include "engine/named.h"
 #include "engine/penalty.h"
@@ -76,9 +75,10 @@ static bool forget_subject(const struct bound *bound, const struct bound_rule *r
 enum part { PART_ALL, PART_PENALTY };
 
 /* Forgets it here. Returns the length of `key`, the key that is to be forgotten in the store, too; 0: none. */
-static size_t forget_here(const struct bound *bound, const struct named *named, enum part part, int64_t now_us,
-                          struct weir_forgotten *ret, char key[STORE_KEY_MAX])
+static size_t forget_here(const struct named *named, enum part part, int64_t now_us, struct weir_forgotten *ret,
+                          char key[STORE_KEY_MAX])
 {
+    const struct bound *bound = named->bound;
     const struct bound_rule *rule = named->rule;
     subject_fill(&ret->subject, rule->rule, named->values, cells_hash_key(bound->cells));
     if (part == PART_PENALTY)
@@ -92,19 +92,14 @@ static int forget_part(struct weir *weir, enum part part, const struct subject_n
                        struct weir_forgotten *ret, struct weir_error *error)
 {
     char key[STORE_KEY_MAX];
-    size_t key_len = 0;
-    struct arena arena = { 0 };
     struct named named;
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    if (!bound)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    int r = named_find(bound, name, &arena, &named, error);
-    if (r == 0)
-        key_len = forget_here(bound, &named, part, now_us, ret, key);
-    hazard_release();
-    arena_done(&arena);
-    if (r < 0 || key_len == 0 || !weir->store)
+    int r = named_begin(weir, name, &named, error);
+    if (r < 0)
         return r;
+    size_t key_len = forget_here(&named, part, now_us, ret, key);
+    named_end(&named);
+    if (key_len == 0 || !weir->store)
+        return 0;
     r = weir->ops->forget(weir->store, &(struct weir_str){ key, key_len }, 1, error);
     if (r > 0)
         ret->counted = true;

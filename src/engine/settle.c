@@ -47,7 +47,7 @@ static bool is_slot(const struct weir_charged *charged)
 
 static bool has_rate(const struct bound_limit *limit, const struct weir_charged *charged)
 {
-    return receipt_rate(&limit->limit) == charged->rate;
+    return receipt_rate(&limit->limit) == charged->rate || limit->limit.algorithm == LIMIT_CONCURRENT;
 }
 
 /* Returns the limit of a charge as the rules in force have it, or NULL. A bucket that fills at another rate by now gives
@@ -67,13 +67,14 @@ static const struct bound_limit *limit_of(const struct settling *s, const struct
     return is_slot(charged) ? &lost_slot : NULL;
 }
 
-static struct cells_charged in_cell(const struct settling *s, const struct weir_charged *charged)
+static inline struct cells_charged in_cell(const struct settling *s, const struct weir_charged *charged)
 {
     struct receipt_how how = receipt_how(charged);
+    bool slot = __builtin_expect(how.algorithm == LIMIT_CONCURRENT, 0);
     return (struct cells_charged){ .key = charged->key,
                                    .origin = charged->origin,
                                    .amount = charged->cost,
-                                   .until_us = s->receipt->until_us,
+                                   .until_us = slot ? s->receipt->at_us + (int64_t)charged->rate : s->receipt->until_us,
                                    .id = how.on_hold ? s->receipt->hold : 0,
                                    .gen = how.gen };
 }

@@ -1,4 +1,4 @@
-/* How long what is left of a window will last at the present pace. */
+/* The time for which the rest of a window lasts at the present pace. */
 #include "limit/take.h"
 
 /* A window that has just begun tells little: its first second counts as a whole one. */

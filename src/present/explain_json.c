@@ -10,6 +10,8 @@ struct output {
     enum explain_which which;
     int64_t now_us;
     size_t rules, left_out, uncounted;
+    struct penalty_cause penalty;
+    sv last_plan; /* of a subject */
 };
 
 /* Adds ,"name":"text", or null if the text is empty. */
@@ -173,7 +175,10 @@ static void add_penalty(const struct explained_rule *e, int64_t now_us, struct b
     buf_printf(out, ",\"penalty\":{\"penalised\":%s", e->penalty.rest_us > 0 ? "true" : "false");
     add_text(out, "until", weir_str(until));
     add_ms(out, "rest_ms", e->penalty.rest_us);
-    buf_printf(out, ",\"level\":%u,\"refused\":%u}", e->penalty.level, e->penalty.refused);
+    buf_printf(out, ",\"level\":%u,\"refused\":%u,\"after\":%u", e->penalty.level, e->penalty.refused,
+               e->rule->penalty.after);
+    add_ms(out, "within_ms", e->rule->penalty.within_us);
+    buf_printf(out, ",\"by_hand\":%s}", e->penalty.by_hand ? "true" : "false");
 }
 
 static void add_reason(const struct explained_rule *e, struct output *p)
@@ -209,6 +214,7 @@ static void add_rule(const struct explained_rule *e, void *data)
 {
     struct output *p = data;
     bool applies = e->reason == MATCH_YES;
+    explain_note_penalty(e, &p->penalty);
     if (!applies && p->which == EXPLAIN_APPLYING) {
         p->left_out++;
         return;
@@ -246,6 +252,12 @@ static void add_verdict(const struct weir_request *request, const struct weir_ve
         buf_printf(p->out, ",\n\"not_applied\":%zu", p->left_out);
     buf_add(p->out, SV(",\n\"verdict\":"));
     verdict_json(request, verdict, p->out);
+    struct buf text;
+    buf_init(&text, EXPLAIN_TEXT_MAX);
+    explain_verdict(verdict, &p->penalty, p->now_us, &text);
+    add_text(p->out, "text", buf_sv(&text));
+    p->out->failed = p->out->failed || text.failed;
+    buf_done(&text);
     buf_add(p->out, SV("}\n"));
 }
 
@@ -282,6 +294,7 @@ static void add_subject(const struct explained_rule *e, void *data)
     }
     buf_char(p->out, ']');
     add_choice(e, p->out);
+    add_text(p->out, "last_plan", p->last_plan);
     add_penalty(e, p->now_us, p->out);
     add_limits(e, p->out);
     buf_add(p->out, SV("}\n"));
@@ -292,6 +305,6 @@ static void add_subject(const struct explained_rule *e, void *data)
 int subject_json(struct weir *weir, const struct subject_question *question, int64_t now_us, struct buf *out,
                  struct weir_error *error)
 {
-    struct output p = { .out = out, .now_us = now_us };
+    struct output p = { .out = out, .now_us = now_us, .last_plan = question->last_plan };
     return weir_explain_subject(weir, question, now_us, add_subject, &p, error);
 }

@@ -119,15 +119,46 @@ bool explain_where(const struct explained_rule *e, bool has_store, struct buf *o
     return text[0];
 }
 
-bool explain_penalty(const struct explained_rule *e, struct buf *out)
+/* "until 2026-03-01T12:00:00Z" */
+static void add_until(struct buf *out, const char *before, int64_t at_us)
+{
+    char until[INSTANT_TEXT_MAX];
+    instant_text(clock_within(at_us) / US_PER_MS * US_PER_MS, until);
+    buf_printf(out, "%suntil %s", before, until);
+}
+
+/* "after 5 refusals within 1 min" */
+static void add_cause(struct buf *out, const struct penalty_cause *cause)
+{
+    char within[SPAN_TEXT_MAX];
+    span_text(cause->within_us, within);
+    if (cause->by_hand)
+        buf_add(out, SV("set by hand"));
+    else
+        buf_printf(out, "after %u %s within %s", cause->after, cause->after == 1 ? "refusal" : "refusals", within);
+}
+
+void explain_note_penalty(const struct explained_rule *e, struct penalty_cause *cause)
+{
+    const struct rule_penalty *p = &e->rule->penalty;
+    if (e->rule->mode == MODE_ENFORCE && e->penalty.rest_us > cause->rest_us)
+        *cause = (struct penalty_cause){ e->penalty.rest_us, e->penalty.by_hand, p->after, p->within_us };
+}
+
+bool explain_penalty(const struct explained_rule *e, int64_t now_us, struct buf *out)
 {
     const struct rule_penalty *p = &e->rule->penalty;
     bool counts = p->after > 0 && e->rule->mode == MODE_ENFORCE && e->limit_count > 0;
     if (!counts)
         return false;
-    if (e->penalty.rest_us > 0)
-        add_wait(out, "penalised for another ", e->penalty.rest_us);
-    else
+    struct penalty_cause cause = { 0 };
+    explain_note_penalty(e, &cause);
+    if (cause.rest_us > 0) {
+        add_wait(out, "penalised for another ", cause.rest_us);
+        add_until(out, ", ", now_us + cause.rest_us);
+        buf_add(out, SV(", "));
+        add_cause(out, &cause);
+    } else
         buf_printf(out, "not penalised: %u of %u refusals", e->penalty.refused, p->after);
     if (e->penalty.level > 0) {
         bool more = e->penalty.level > 1;
@@ -171,7 +202,22 @@ void explain_uncounted(sv unit, struct buf *out)
 
 /* ---- the verdict ---- */
 
-void explain_verdict(const struct weir_verdict *v, struct buf *out)
+/* The limits may have room, so none is named. If one has none, the wait may be longer than the penalty. */
+static void add_penalty(const struct weir_verdict *v, const struct penalty_cause *cause, int64_t now_us, struct buf *out)
+{
+    buf_add(out, cause->by_hand ? SV("a penalty; ") : SV("a penalty for too many refusals; "));
+    if (v->retry_after_ms == WEIR_NEVER)
+        buf_add(out, SV("no wait will help"));
+    else
+        add_wait(out, "retry in ", v->retry_after_ms * US_PER_MS);
+    if (cause->rest_us == 0)
+        return;
+    add_until(out, "; it lasts ", now_us + cause->rest_us);
+    buf_add(out, SV(", "));
+    add_cause(out, cause);
+}
+
+void explain_verdict(const struct weir_verdict *v, const struct penalty_cause *cause, int64_t now_us, struct buf *out)
 {
     if (verdict_is_repeated(v))
         buf_printf(out, "refused: the header %s is repeated with different values (settings: repeated_headers)", v->limit);
@@ -185,7 +231,7 @@ void explain_verdict(const struct weir_verdict *v, struct buf *out)
     if (v->allowed || !v->applied)
         return;
     if (v->penalty)
-        add_wait(out, "a penalty for too many refusals; retry in ", v->retry_after_ms * US_PER_MS);
+        add_penalty(v, cause, now_us, out);
     else if (v->unavailable)
         buf_add(out, SV("the store does not answer, and its on_store_failure is deny"));
     else if (v->retry_after_ms == WEIR_NEVER)

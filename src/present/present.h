@@ -42,15 +42,26 @@ bool explain_choice(const struct explained_rule *rule, struct buf *out);
 /* Adds where a rule counts. Returns false, and adds nothing, if it counts on this host as it should. `has_store`: a store
  * was given. */
 bool explain_where(const struct explained_rule *rule, bool has_store, struct buf *out);
-/* "penalised for another 12 min; 1 penalty, the next one lasts 30 min". Returns false, and adds nothing, if the rule does
- * not penalise the subject. */
-bool explain_penalty(const struct explained_rule *rule, struct buf *out);
+/* "penalised for another 12 min, until 2026-03-01T12:00:00Z, after 5 refusals within 1 min; 1 penalty, the next one lasts
+ * 30 min". Returns false, and adds nothing, if the rule does not penalise the subject. */
+bool explain_penalty(const struct explained_rule *rule, int64_t now_us, struct buf *out);
 /* "20 of 20 used; resets in 52 s; retry in 52 s" */
 void explain_usage(const struct explained_rule *rule, const struct explained_limit *limit, struct buf *out);
 /* "no limit that applies counts the unit byte, so this cost has no effect" */
 void explain_uncounted(sv unit, struct buf *out);
+
+/* Why the penalty runs that a verdict may name. It begins as { 0 }. */
+struct penalty_cause {
+    int64_t rest_us; /* 0: none runs */
+    bool by_hand;
+    uint32_t after; /* refusals within this time began it */
+    int64_t within_us;
+};
+/* For each rule of an explanation: keeps the penalty that the verdict will name, the longest one. */
+void explain_note_penalty(const struct explained_rule *rule, struct penalty_cause *cause);
 /* "refused by ocr, limit day: retry in 15 h" */
-void explain_verdict(const struct weir_verdict *verdict, struct buf *out);
+void explain_verdict(const struct weir_verdict *verdict, const struct penalty_cause *cause, int64_t now_us,
+                     struct buf *out);
 
 /* EXPLAIN_APPLYING: those that do not apply are only counted. */
 enum explain_which { EXPLAIN_ALL, EXPLAIN_APPLYING };

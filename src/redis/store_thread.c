@@ -37,8 +37,10 @@ struct store_thread {
     int64_t backoff_us;
     int64_t asked_us, asked_now_us; /* when TIME was sent: steady, and this host's clock */
     int64_t probed_us;
-    uint64_t paid;         /* tokens that the lender had paid when it was last looked at */
-    bool beating, probing; /* its answer is awaited */
+    uint64_t paid;                             /* tokens that the lender had paid when it was last looked at */
+    bool beating, probing;                     /* its answer is awaited */
+    struct store_call *waiting, **waiting_end; /* settlements, for a connection */
+    size_t waiting_count;
 };
 
 static int64_t deadline_us(const struct store_thread *t)
@@ -320,6 +322,28 @@ static void run_lender(struct store_thread *t)
 
 /* ---- what others have left here ---- */
 
+/* A settlement was accepted because the store is up: other links may have their connections, while this one has yet to get
+ * or take its own. It waits for that until its deadline, in its order: nobody would send it again. */
+static bool wait_for_connection(struct store_thread *t, struct store_call *call)
+{
+    if (!call->settle || link_connected(t->link) || t->waiting_count == STORE_POSTED_MAX)
+        return false;
+    call->next = NULL;
+    *t->waiting_end = call;
+    t->waiting_end = &call->next;
+    t->waiting_count++;
+    return true;
+}
+
+static struct store_call *take_waiting(struct store_thread *t)
+{
+    struct store_call *first = t->waiting;
+    t->waiting = NULL;
+    t->waiting_end = &t->waiting;
+    t->waiting_count = 0;
+    return first;
+}
+
 static void send_calls(struct store_thread *t, struct store_call *first)
 {
     int64_t now_us = clock_steady_us();
@@ -327,7 +351,7 @@ static void send_calls(struct store_thread *t, struct store_call *first)
         next = call->next;
         if (call->deadline_us <= now_us)
             store_refuse(t->store, call);
-        else
+        else if (!wait_for_connection(t, call))
             store_send(t->link, call);
     }
 }
@@ -365,6 +389,7 @@ static void empty_inbox(struct store_thread *t)
     }
     if (inbox.wanted_count > 0)
         run_lender(t);
+    send_calls(t, take_waiting(t));
     send_calls(t, inbox.posted);
     send_forgets(t, inbox.forgets);
     if (inbox.recall)
@@ -436,6 +461,7 @@ void *store_thread_run(void *ptr)
     struct store *store = ptr;
     struct store_thread t = { .store = store, .link = store->own };
     make_names(&t);
+    take_waiting(&t);
     while (!atomic_load(&store->stopping)) {
         empty_inbox(&t);
         run_due_work(&t);
@@ -445,6 +471,10 @@ void *store_thread_run(void *ptr)
     }
     take_leave(&t);
     empty_inbox(&t);
+    for (struct store_call *call = take_waiting(&t), *next; call; call = next) {
+        next = call->next;
+        store_refuse(store, call);
+    }
     store_link_free(store->own); /* it may still call back with t */
     store->own = NULL;
     return NULL;

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "refused/list_room.h"
+
 /* ---- one window ---- */
 
 /* Entries are found by their key through chains, and the smallest is at the root of a heap. */
@@ -183,17 +185,10 @@ void top_add(struct top *top, const struct subject *subject, int64_t now_us)
 
 int top_list_reserve(struct top_list *list, unsigned slots)
 {
-    size_t cap = list->count + 2 * (size_t)slots;
-    if (cap <= list->cap)
-        return 0;
-    struct top_entry *entries = realloc(list->entries, cap * sizeof *entries);
-    if (!entries)
-        return WEIR_E_NO_MEMORY;
-    /* The kernel provides pages at their first use: here, and not while others wait. */
-    memset(entries + list->count, 0, (cap - list->count) * sizeof *entries);
+    void *entries = list->entries;
+    int r = list_room(&entries, sizeof *list->entries, list->count, 2 * (size_t)slots, &list->cap);
     list->entries = entries;
-    list->cap = cap;
-    return 0;
+    return r;
 }
 
 /* Until they are sorted, counts and errors are those above the smallest count of their list (and wrap around below it): for

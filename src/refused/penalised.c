@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "refused/list_room.h"
+
 struct penalised {
     unsigned slots, count;
     uint64_t left_out;
@@ -71,15 +73,10 @@ void penalised_add(struct penalised *p, const struct penalised_entry *entry, int
 
 int penalised_list_reserve(struct penalised_list *list, unsigned slots)
 {
-    size_t cap = list->count + slots;
-    if (cap <= list->cap)
-        return 0;
-    struct penalised_entry *entries = realloc(list->entries, cap * sizeof *entries);
-    if (!entries)
-        return WEIR_E_NO_MEMORY;
+    void *entries = list->entries;
+    int r = list_room(&entries, sizeof *list->entries, list->count, slots, &list->cap);
     list->entries = entries;
-    list->cap = cap;
-    return 0;
+    return r;
 }
 
 void penalised_collect(const struct penalised *p, struct penalised_list *list)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/utf8.h"
+#include "refused/list_room.h"
 
 struct recent {
     unsigned slots;
@@ -114,6 +115,15 @@ struct recent_refusal *recent_add(struct recent *recent, int64_t now_us)
     return entry;
 }
 
+void recent_restore(struct recent *recent, const struct recent_refusal *refusal)
+{
+    uint64_t last = __atomic_load_n(&last_number, __ATOMIC_SEQ_CST);
+    recent->entries[recent->added++ % recent->slots] = *refusal;
+    while (last < refusal->number &&
+           !__atomic_compare_exchange_n(&last_number, &last, refusal->number, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+}
+
 /* Returns the value as it is kept. */
 static sv kept_value(const struct weir_request *request, enum attribute attribute, sv client)
 {
@@ -158,17 +168,10 @@ sv recent_value(const struct recent_request *request, enum attribute attribute)
 
 int recent_list_reserve(struct recent_list *list, unsigned most)
 {
-    size_t cap = list->count + most;
-    if (cap <= list->cap)
-        return 0;
-    struct recent_refusal *entries = realloc(list->entries, cap * sizeof *entries);
-    if (!entries)
-        return WEIR_E_NO_MEMORY;
-    /* The kernel provides pages at their first use: here, and not while others wait. */
-    memset(entries + list->count, 0, (cap - list->count) * sizeof *entries);
+    void *entries = list->entries;
+    int r = list_room(&entries, sizeof *list->entries, list->count, most, &list->cap);
     list->entries = entries;
-    list->cap = cap;
-    return 0;
+    return r;
 }
 
 void recent_collect(const struct recent *recent, uint64_t after, uint64_t until, sv rule, unsigned most,

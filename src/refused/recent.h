@@ -32,7 +32,7 @@ enum recent_reason {
 };
 
 /* The request's attributes and costs, as far as they are kept: neither headers nor the query of the path, which may be
- * secrets. */
+ * secrets. (But see struct recent_plan.) */
 struct recent_request {
     uint16_t lengths[REQUEST_ATTRIBUTE_COUNT];
     bool cut; /* something was too long */
@@ -45,6 +45,12 @@ struct recent_request {
     char text[RECENT_TEXT_MAX]; /* the values, one after another */
 };
 
+/* The plan of a rule that a request has chosen. Its name is a value that the rule itself names, so it is not a secret. */
+struct recent_plan {
+    char name[RULE_NAME_MAX + 1];   /* "": none */
+    char header[RULE_NAME_MAX + 1]; /* that chooses it; "": another attribute does */
+};
+
 struct recent_refusal {
     uint64_t number;
     int64_t at_us;
@@ -55,6 +61,7 @@ struct recent_refusal {
     bool of_request;               /* `request` is filled; false: CL.THROTTLE */
     char limit[WEIR_NAME_MAX + 1]; /* "": not known */
     struct subject subject;        /* its rule is empty if no rule refused it */
+    struct recent_plan plan;       /* of that rule */
     struct recent_request request;
 };
 
@@ -74,6 +81,8 @@ bool recent_wants(struct recent *recent, uint64_t key, int64_t now_us);
 bool recent_leaves_out(struct recent *recent, uint64_t count, int64_t now_us);
 /* Returns the place of the next entry, whose number is set; the rest is for the caller. */
 struct recent_refusal *recent_add(struct recent *recent, int64_t now_us);
+/* Adds one of an earlier run, with its number, which is above those that the ring has. Later numbers are above it. */
+void recent_restore(struct recent *recent, const struct recent_refusal *refusal);
 /* Number of refusals that were not added, since the start. Any thread may ask. */
 uint64_t recent_left_out(const struct recent *recent);
 

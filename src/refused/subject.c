@@ -34,13 +34,27 @@ static uint16_t put_value(char *to, const struct rule_by *by, sv value, size_t m
     return (uint16_t)(len + put(to + len, more, more.len, cut));
 }
 
+/* ---- filling ---- */
+
+/* A key of rule, names and values as texts, so that subject_find_key finds the same one from what is kept. */
+static void key_begin(struct hash *hash, sv rule, const struct hash_key *key)
+{
+    hash_init(hash, key);
+    hash_text(hash, rule.ptr, rule.len);
+}
+
+static void key_add(struct hash *hash, sv name, sv value)
+{
+    hash_text(hash, name.ptr, name.len);
+    hash_text(hash, value.ptr, value.len);
+}
+
 /* Each attribute has an equal share of the room that the rule's id leaves, and its name at most half of that. */
 void subject_fill(struct subject *ret, const struct rule *rule, const struct weir_str *values, const struct hash_key *key)
 {
     struct hash hash;
     char *to = ret->text;
-    hash_init(&hash, key);
-    hash_text(&hash, rule->id.ptr, rule->id.len);
+    key_begin(&hash, rule->id, key);
     ret->cut = false;
     ret->rule_len = (uint8_t)put(to, rule->id, WEIR_ID_MAX, &ret->cut);
     ret->by_count = (uint8_t)rule->by_count;
@@ -48,10 +62,8 @@ void subject_fill(struct subject *ret, const struct rule *rule, const struct wei
     size_t share = rule->by_count ? (SUBJECT_TEXT_MAX - ret->rule_len) / rule->by_count : 0;
     for (size_t i = 0; i < rule->by_count; i++) {
         const struct rule_by *by = &rule->by[i];
-        hash_word(&hash, by->attribute);
-        hash_text(&hash, by->header.ptr, by->header.len);
-        hash_text(&hash, values[i].ptr, values[i].len);
         ret->by[i].name_len = put_name(to, by, share / 2, &ret->cut);
+        key_add(&hash, sv_of(to, ret->by[i].name_len), values[i]);
         to += ret->by[i].name_len;
         ret->by[i].value_len = put_value(to, by, values[i], share - ret->by[i].name_len, &ret->cut);
         to += ret->by[i].value_len;
@@ -65,23 +77,32 @@ void subject_fill_throttle(struct subject *ret, sv rule, unsigned space, sv key,
     char number[12];
     snprintf(number, sizeof number, "%u", space);
     const sv names[] = { SV("key"), SV("database") }, values[] = { key, weir_str(number) };
-    hash_init(&hash, hash_key);
-    hash_text(&hash, rule.ptr, rule.len);
-    hash_word(&hash, space);
-    hash_text(&hash, key.ptr, key.len);
-    ret->key = hash_final(&hash);
+    key_begin(&hash, rule, hash_key);
     ret->cut = false;
     ret->rule_len = (uint8_t)put(ret->text, rule, WEIR_ID_MAX, &ret->cut);
     ret->by_count = space ? 2 : 1; /* the first space is everybody's: not worth a word */
     size_t share = (SUBJECT_TEXT_MAX - ret->rule_len) / 2;
     char *to = ret->text + ret->rule_len;
     for (size_t i = 0; i < ret->by_count; i++) {
+        key_add(&hash, names[i], values[i]);
         ret->by[i].name_len = put(to, names[i], share, &ret->cut);
         to += ret->by[i].name_len;
         ret->by[i].value_len = put(to, values[i], share - ret->by[i].name_len, &ret->cut);
         to += ret->by[i].value_len;
     }
+    ret->key = hash_final(&hash);
 }
+
+uint64_t subject_find_key(const struct subject *subject, const struct hash_key *key)
+{
+    struct hash hash;
+    key_begin(&hash, subject_rule(subject), key);
+    for (size_t i = 0; i < subject->by_count; i++)
+        key_add(&hash, subject_name(subject, i), subject_value(subject, i));
+    return hash_final(&hash);
+}
+
+/* ---- reading ---- */
 
 sv subject_rule(const struct subject *subject)
 {

@@ -24,6 +24,9 @@ struct subject {
 void subject_fill(struct subject *ret, const struct rule *rule, const struct weir_str *values, const struct hash_key *key);
 /* For a key that CL.THROTTLE refused, as if a rule with this id had; `space` as for throttle_take. */
 void subject_fill_throttle(struct subject *ret, sv rule, unsigned space, sv key, const struct hash_key *hash_key);
+/* Returns the key of a subject of which nothing was cut, from its text: the one that it was filled with, if the hash has
+ * the same secret. */
+uint64_t subject_find_key(const struct subject *subject, const struct hash_key *key);
 /* Bytes that subject_copy copies. */
 size_t subject_bytes(const struct subject *subject);
 void subject_copy(struct subject *to, const struct subject *from);

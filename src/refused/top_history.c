@@ -2,10 +2,8 @@
 
 #include <stdlib.h>
 
-enum { FINE, COARSE, STEPS };
-
-static const int64_t step_us[STEPS] = { TOP_FINE_US, TOP_COARSE_US };
-static const int64_t kept_us[STEPS] = { TOP_FINE_KEPT_US, TOP_COARSE_KEPT_US };
+static const int64_t step_us[TOP_STEPS] = { TOP_FINE_US, TOP_COARSE_US };
+static const int64_t kept_us[TOP_STEPS] = { TOP_FINE_KEPT_US, TOP_COARSE_KEPT_US };
 
 /* The list of a step that goes on. */
 struct top_sum {
@@ -15,69 +13,58 @@ struct top_sum {
 
 struct top_history {
     int64_t next; /* number of the first window that was not added */
-    struct top_sum sums[STEPS];
-    struct top_store *stores[STEPS];
+    struct top_sum sums[TOP_STEPS];
+    struct top_store *stores[TOP_STEPS];
 };
 
 void top_history_free(struct top_history *history)
 {
     if (!history)
         return;
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < TOP_STEPS; i++) {
         top_list_done(&history->sums[i].list);
-        if (history->stores[i])
-            history->stores[i]->free(history->stores[i]);
+        top_store_free(history->stores[i]);
     }
     free(history);
 }
 
-int top_history_new(struct top_history **ret, struct top_store *fine, struct top_store *coarse)
+int top_history_new(struct top_history **ret)
 {
-    struct top_store *given[STEPS] = { fine, coarse };
     struct top_history *h = calloc(1, sizeof *h);
-    for (int i = 0; i < STEPS && !h; i++)
-        if (given[i])
-            given[i]->free(given[i]);
-    if (!h)
-        return WEIR_E_NO_MEMORY;
-    memcpy(h->stores, given, sizeof given);
-    for (int i = 0; i < STEPS; i++)
-        if (!h->stores[i] && top_store_new_memory(&h->stores[i], (size_t)(kept_us[i] / step_us[i]) + 1) < 0) {
+    for (int i = 0; h && i < TOP_STEPS; i++)
+        if (top_store_new(&h->stores[i], (size_t)(kept_us[i] / step_us[i]) + 1) < 0) {
             top_history_free(h);
-            return WEIR_E_NO_MEMORY;
+            h = NULL;
         }
     *ret = h;
-    return 0;
+    return h ? 0 : WEIR_E_NO_MEMORY;
 }
 
-/* ---- lists as spans ---- */
-
-/* Calls `use` with the list as a span; it is sorted. */
-static int with_span(const struct top_list *list, int64_t start_us, int64_t end_us,
-                     int (*use)(const struct top_span *span, void *data), void *data)
+int top_history_put(struct top_history *history, enum top_step step, int64_t start_us, const struct top_list *list)
 {
-    struct top_count *counts = calloc(list->count + 1, sizeof *counts);
-    if (!counts)
-        return WEIR_E_NO_MEMORY;
-    for (size_t i = 0; i < list->count; i++)
-        counts[i] = (struct top_count){ list->entries[i].count, list->entries[i].error, &list->entries[i].subject };
-    struct top_span span = { start_us, end_us, list->total, list->unlisted, counts, list->count };
-    int r = use(&span, data);
-    free(counts);
-    return r;
+    return top_list_as_span(list, start_us, start_us + step_us[step], top_store_append, history->stores[step]);
 }
 
-static int append(const struct top_span *span, void *store)
+int top_history_take_over(struct top_history *history, struct top_history *earlier)
 {
-    return ((struct top_store *)store)->append(store, span);
+    int result = 0;
+    for (int i = 0; i < TOP_STEPS; i++) {
+        int r = top_store_read(history->stores[i], 0, INT64_MAX, top_store_append, earlier->stores[i]);
+        struct top_store *own = history->stores[i];
+        history->stores[i] = earlier->stores[i];
+        earlier->stores[i] = own;
+        result = r < 0 ? r : result;
+    }
+    top_history_free(earlier);
+    return result;
 }
+
+/* ---- adding ---- */
 
 static int add_to_list(const struct top_span *span, void *list)
 {
     return top_list_add_span(list, span);
 }
-
-/* ---- adding ---- */
 
 bool top_history_due(const struct top_history *history, int64_t now_us, int64_t *ret)
 {
@@ -88,7 +75,7 @@ bool top_history_due(const struct top_history *history, int64_t now_us, int64_t 
 }
 
 /* Ends the sum of a step if `start_us` belongs to another one. */
-static int finish(struct top_history *h, int step, int64_t start_us)
+static int finish(struct top_history *h, enum top_step step, int64_t start_us)
 {
     struct top_sum *sum = &h->sums[step];
     int r = 0;
@@ -96,7 +83,7 @@ static int finish(struct top_history *h, int step, int64_t start_us)
         return 0;
     if (sum->list.total > 0) {
         top_list_cut(&sum->list, TOP_HISTORY_LISTED);
-        r = with_span(&sum->list, sum->start_us, sum->start_us + step_us[step], append, h->stores[step]);
+        r = top_history_put(h, step, sum->start_us, &sum->list);
     }
     top_list_done(&sum->list);
     *sum = (struct top_sum){ .start_us = start_us };
@@ -106,9 +93,9 @@ static int finish(struct top_history *h, int step, int64_t start_us)
 static int add_to_sum(struct top_sum *sum, const struct top_list *list)
 {
     struct top_list both = { 0 };
-    int r = with_span(&sum->list, 0, 0, add_to_list, &both);
+    int r = top_list_as_span(&sum->list, 0, 0, add_to_list, &both);
     if (r == 0)
-        r = with_span(list, 0, 0, add_to_list, &both);
+        r = top_list_as_span(list, 0, 0, add_to_list, &both);
     if (r < 0) {
         top_list_done(&both);
         return r;
@@ -125,7 +112,7 @@ int top_history_add(struct top_history *history, int64_t number, const struct to
     int64_t start_us = number * TOP_WINDOW_US;
     int result = 0;
     history->next = number + 1;
-    for (int i = 0; i < STEPS; i++) {
+    for (enum top_step i = 0; i < TOP_STEPS; i++) {
         int r = finish(history, i, start_us / step_us[i] * step_us[i]);
         if (r == 0 && list->total > 0)
             r = add_to_sum(&history->sums[i], list);
@@ -136,9 +123,9 @@ int top_history_add(struct top_history *history, int64_t number, const struct to
 
 /* ---- reading ---- */
 
-static int step_for(int64_t from_us, int64_t now_us)
+static enum top_step step_for(int64_t from_us, int64_t now_us)
 {
-    return now_us - from_us <= TOP_FINE_KEPT_US ? FINE : COARSE;
+    return now_us - from_us <= TOP_FINE_KEPT_US ? TOP_FINE : TOP_COARSE;
 }
 
 int64_t top_history_start(int64_t from_us, int64_t now_us)
@@ -149,11 +136,11 @@ int64_t top_history_start(int64_t from_us, int64_t now_us)
 
 int top_history_read(struct top_history *history, int64_t from_us, int64_t now_us, struct top_list *list)
 {
-    int step = step_for(from_us, now_us);
+    enum top_step step = step_for(from_us, now_us);
     int64_t start_us = top_history_start(from_us, now_us);
     const struct top_sum *sum = &history->sums[step];
-    int r = history->stores[step]->read(history->stores[step], start_us, now_us, add_to_list, list);
+    int r = top_store_read(history->stores[step], start_us, now_us, add_to_list, list);
     if (r == 0 && sum->start_us >= start_us && sum->start_us <= now_us)
-        r = with_span(&sum->list, sum->start_us, now_us, add_to_list, list);
+        r = top_list_as_span(&sum->list, sum->start_us, now_us, add_to_list, list);
     return r;
 }

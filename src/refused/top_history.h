@@ -13,12 +13,18 @@
 #define TOP_COARSE_US (3600 * US_PER_S)
 #define TOP_COARSE_KEPT_US (31 * 86400 * US_PER_S)
 enum { TOP_HISTORY_LISTED = 100, TOP_HISTORY_SUMMED = 1000 };
+enum top_step { TOP_FINE, TOP_COARSE, TOP_STEPS };
 
 /* Used by one thread at a time. */
 struct top_history;
-/* Owns the stores from now on, even if it returns an error. NULL: in memory. */
-int top_history_new(struct top_history **ret, struct top_store *fine, struct top_store *coarse);
+int top_history_new(struct top_history **ret);
 void top_history_free(struct top_history *history);
+
+/* Adds the list of a step that is over, from an earlier run; start_us is a multiple of the step. When there are too many,
+ * those that were added first go first. */
+int top_history_put(struct top_history *history, enum top_step step, int64_t start_us, const struct top_list *list);
+/* Takes over what was put into another one, and frees it. An error: lists are missing. */
+int top_history_take_over(struct top_history *history, struct top_history *earlier);
 
 /* Returns whether a window of TOP_WINDOW_US is over, and was not added yet. *ret is its number: the caller collects it from
  * all threads (top_collect_window), sorts the list and adds it. To be asked at least once in each window. */

@@ -22,6 +22,20 @@ int top_list_add_span(struct top_list *list, const struct top_span *span)
     return 0;
 }
 
+int top_list_as_span(const struct top_list *list, int64_t start_us, int64_t end_us,
+                     int (*use)(const struct top_span *span, void *data), void *data)
+{
+    struct top_count *counts = calloc(list->count + 1, sizeof *counts);
+    if (!counts)
+        return WEIR_E_NO_MEMORY;
+    for (size_t i = 0; i < list->count; i++)
+        counts[i] = (struct top_count){ list->entries[i].count, list->entries[i].error, &list->entries[i].subject };
+    struct top_span span = { start_us, end_us, list->total, list->unlisted, counts, list->count };
+    int r = use(&span, data);
+    free(counts);
+    return r;
+}
+
 void top_list_cut(struct top_list *list, size_t most)
 {
     if (list->count <= most)
@@ -31,15 +45,14 @@ void top_list_cut(struct top_list *list, size_t most)
     list->count = most;
 }
 
-/* ---- memory ---- */
+/* ---- where they are kept ---- */
 
 struct kept {
     struct top_span span;
     struct top_count counts[]; /* then the subjects */
 };
 
-struct memory {
-    struct top_store store; /* first */
+struct top_store {
     size_t spans, next;
     struct kept *kept[];
 };
@@ -50,9 +63,9 @@ static size_t bytes_of(const struct subject *subject)
     return (bytes + align - 1) / align * align;
 }
 
-static int memory_append(struct top_store *store, const struct top_span *span)
+int top_store_append(const struct top_span *span, void *data)
 {
-    struct memory *m = (struct memory *)store;
+    struct top_store *store = data;
     size_t bytes = sizeof(struct kept) + span->count * sizeof(struct top_count);
     for (size_t i = 0; i < span->count; i++)
         bytes += bytes_of(span->counts[i].subject);
@@ -68,38 +81,37 @@ static int memory_append(struct top_store *store, const struct top_span *span)
         subject_copy((struct subject *)(void *)to, span->counts[i].subject);
         to += bytes_of(span->counts[i].subject);
     }
-    free(m->kept[m->next]);
-    m->kept[m->next] = kept;
-    m->next = (m->next + 1) % m->spans;
+    free(store->kept[store->next]);
+    store->kept[store->next] = kept;
+    store->next = (store->next + 1) % store->spans;
     return 0;
 }
 
-static int memory_read(struct top_store *store, int64_t from_us, int64_t to_us,
-                       int (*each)(const struct top_span *span, void *data), void *data)
+int top_store_read(const struct top_store *store, int64_t from_us, int64_t to_us,
+                   int (*each)(const struct top_span *span, void *data), void *data)
 {
-    struct memory *m = (struct memory *)store;
     int r = 0;
-    for (size_t i = 0; r == 0 && i < m->spans; i++)
-        if (m->kept[i] && m->kept[i]->span.end_us > from_us && m->kept[i]->span.start_us < to_us)
-            r = each(&m->kept[i]->span, data);
+    for (size_t i = 0; r == 0 && i < store->spans; i++) {
+        const struct kept *kept = store->kept[i];
+        if (kept && kept->span.end_us > from_us && kept->span.start_us < to_us)
+            r = each(&kept->span, data);
+    }
     return r;
 }
 
-static void memory_free(struct top_store *store)
+void top_store_free(struct top_store *store)
 {
-    struct memory *m = (struct memory *)store;
-    for (size_t i = 0; i < m->spans; i++)
-        free(m->kept[i]);
-    free(m);
+    for (size_t i = 0; store && i < store->spans; i++)
+        free(store->kept[i]);
+    free(store);
 }
 
-int top_store_new_memory(struct top_store **ret, size_t spans)
+int top_store_new(struct top_store **ret, size_t spans)
 {
-    struct memory *m = calloc(1, sizeof *m + spans * sizeof *m->kept);
-    if (!m)
+    struct top_store *store = calloc(1, sizeof *store + spans * sizeof *store->kept);
+    if (!store)
         return WEIR_E_NO_MEMORY;
-    m->store = (struct top_store){ memory_append, memory_read, memory_free };
-    m->spans = spans;
-    *ret = &m->store;
+    store->spans = spans;
+    *ret = store;
     return 0;
 }

@@ -19,23 +19,26 @@ struct top_span {
 };
 /* Adds a span to a sum, before top_list_sort. Returns WEIR_E_NO_MEMORY or 0. */
 int top_list_add_span(struct top_list *list, const struct top_span *span);
+/* The other way: calls `use` with a list that is sorted as a span, which is valid during the call. Returns
+ * WEIR_E_NO_MEMORY, or what `use` returns. */
+int top_list_as_span(const struct top_list *list, int64_t start_us, int64_t end_us,
+                     int (*use)(const struct top_span *span, void *data), void *data);
 /* Leaves only the first `most` of a list that is sorted; the bounds stay true. */
 void top_list_cut(struct top_list *list, size_t most);
 
 /* ---- where they are kept ---- */
 
-/* Used by one thread at a time. Whoever implements it decides how long spans are kept. */
-struct top_store {
-    /* Keeps a copy. */
-    int (*append)(struct top_store *store, const struct top_span *span);
-    /* Calls `each` for every span that ends after from_us and begins before to_us, in any order. What it passes is valid
-     * during the call. `each` returns 0 to go on, or an error, which is returned. */
-    int (*read)(struct top_store *store, int64_t from_us, int64_t to_us,
-                int (*each)(const struct top_span *span, void *data), void *data);
-    void (*free)(struct top_store *store);
-};
+/* The last `spans` of them, of as many bytes as their subjects need. Used by one thread at a time. */
+struct top_store;
+int top_store_new(struct top_store **ret, size_t spans);
+void top_store_free(struct top_store *store);
 
-/* In memory: the last `spans` of them, of as many bytes as their subjects need. */
-int top_store_new_memory(struct top_store **ret, size_t spans);
+/* Keeps a copy, in place of the one that was added first if there is no room. For top_list_as_span and top_store_read:
+ * `store` is a struct top_store. */
+int top_store_append(const struct top_span *span, void *store);
+/* Calls `each` for every span that ends after from_us and begins before to_us, in any order. `each` returns 0 to go on, or
+ * an error, which is returned. */
+int top_store_read(const struct top_store *store, int64_t from_us, int64_t to_us,
+                   int (*each)(const struct top_span *span, void *data), void *data);
 
 #endif

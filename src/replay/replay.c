@@ -18,7 +18,7 @@ static int use_rules(struct replay *replay, struct rules *rules, struct weir_err
     uint32_t *applied = realloc(replay->applied, (ruleset_rules(ruleset)->rule_count + 1) * sizeof applied[0]);
     if (applied)
         replay->applied = applied;
-    return applied && tally_rules(&replay->tally, ruleset_rules(ruleset)) ? 0 : err_no_memory(error);
+    return applied && totals_rules(&replay->totals, ruleset_rules(ruleset)) ? 0 : err_no_memory(error);
 }
 
 int replay_set_rules(struct replay *replay, struct rules *rules, struct weir_error *error)
@@ -31,11 +31,11 @@ int replay_set_rules(struct replay *replay, struct rules *rules, struct weir_err
     return r < 0 ? r : err_no_memory(error);
 }
 
-int replay_init(struct replay *replay, struct rules *rules, uint64_t cells_keys, const struct tally_bounds *bounds,
+int replay_init(struct replay *replay, struct rules *rules, uint64_t cells_keys, const struct totals_bounds *bounds,
                 struct weir_error *error)
 {
     struct weir_options options = { .size = sizeof options, .rules_text = "rules: []\n", .cells_keys = cells_keys };
-    int r = tally_init(&replay->tally, bounds) ? 0 : err_no_memory(error);
+    int r = totals_init(&replay->totals, bounds) ? 0 : err_no_memory(error);
     if (r == 0)
         r = weir_open_with(&replay->weir, &options, NULL, false, error);
     if (r == 0)
@@ -50,7 +50,7 @@ void replay_done(struct replay *replay)
         return;
     weir_close(replay->weir);
     ruleset_free(replay->ruleset);
-    tally_done(&replay->tally);
+    totals_done(&replay->totals);
     free(replay->applied);
 }
 
@@ -65,7 +65,7 @@ int replay_decide(struct replay *replay, struct weir_request *request, int64_t n
     if (r < 0)
         return r;
     if (receipt.count > 0) {
-        replay->tally.in_flight++;
+        replay->totals.in_flight++;
         weir_release(replay->weir, &receipt, now_us);
     }
     return 0;
@@ -77,5 +77,5 @@ bool replay_count(struct replay *replay, const struct weir_request *request, int
     const struct rules *rules = ruleset_rules(replay->ruleset);
     facts_init(&replay->facts, replay->ruleset, request, request->user);
     size_t count = ruleset_match(replay->ruleset, &replay->facts, now_us, replay->applied, rules->rule_count);
-    return tally_request(&replay->tally, rules, &replay->facts, replay->applied, count, verdict, now_us);
+    return totals_request(&replay->totals, rules, &replay->facts, replay->applied, count, verdict, now_us);
 }

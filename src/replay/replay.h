@@ -1,15 +1,15 @@
-/* Replays recorded requests on a virtual clock, from empty cells: the engine decides each, and a tally counts what became
- * of it. For `weir simulate` and for POST /v1/simulate. */
+/* Replays recorded requests on a virtual clock, from empty cells: the engine decides each, and the totals count what
+ * became of it. For `weir simulate` and for POST /v1/simulate. */
 #ifndef REPLAY_REPLAY_H
 #define REPLAY_REPLAY_H
 
 #include "base/buf.h"
-#include "replay/tally.h"
+#include "replay/totals.h"
 
 struct replay {
     struct weir *weir;
     struct ruleset *ruleset; /* the same rules as the engine's */
-    struct tally tally;
+    struct totals totals;
     uint32_t *applied;           /* room for every rule of the ruleset */
     struct weir_shadows shadows; /* of the last decision */
     struct facts facts;
@@ -17,7 +17,7 @@ struct replay {
 
 /* Takes over the rules, also on failure. cells_keys: how many keys can be counted at the same time. `replay` has some 50
  * KB, and is zero before. Call replay_done in any case. */
-int replay_init(struct replay *replay, struct rules *rules, uint64_t cells_keys, const struct tally_bounds *bounds,
+int replay_init(struct replay *replay, struct rules *rules, uint64_t cells_keys, const struct totals_bounds *bounds,
                 struct weir_error *error);
 void replay_done(struct replay *replay);
 

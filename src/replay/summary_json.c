@@ -9,7 +9,7 @@ enum { STEPS = 100 }; /* of the series, at most */
 struct output {
     unsigned top;
     bool hashed;
-    const struct tally *tally;
+    const struct totals *totals;
     struct buf *out;
     struct columns columns;
     uint32_t *subjects;
@@ -32,13 +32,13 @@ static void add_series(const struct output *p, const char *name, const struct se
     buf_printf(p->out, ",\"%s\":[", name);
     for (size_t i = 0; i < p->columns.count; i++)
         buf_printf(p->out, "%s%llu", i ? "," : "",
-                   series ? (unsigned long long)columns_count(&p->columns, &p->tally->timeline, series, i) : 0);
+                   series ? (unsigned long long)columns_count(&p->columns, &p->totals->timeline, series, i) : 0);
     buf_char(p->out, ']');
 }
 
 static void add_subject(const struct output *p, uint32_t index)
 {
-    sv parts = subject_parts(intern_text(&p->tally->subject_names, index)), attribute, value;
+    sv parts = subject_parts(intern_text(&p->totals->subject_names, index)), attribute, value;
     buf_add(p->out, SV("{\"by\":{"));
     for (bool first = true; subject_next(&parts, &attribute, &value); first = false) {
         buf_add(p->out, weir_str(first ? "" : ","));
@@ -47,16 +47,16 @@ static void add_subject(const struct output *p, uint32_t index)
         buf_json_pseudonym(p->out, value, p->hashed && sv_eq(attribute, SV("ip")));
     }
     buf_char(p->out, '}');
-    add_number(p->out, "refused", p->tally->subjects[index].refusals);
+    add_number(p->out, "refused", p->totals->subjects[index].refusals);
     buf_char(p->out, '}');
 }
 
 /* Rules and subjects are both in the order of the rules: *next is the first subject not yet passed. */
 static void add_rule(const struct output *p, uint32_t index, size_t *next)
 {
-    const struct tally_rule *row = &p->tally->rules[index];
+    const struct totals_rule *row = &p->totals->rules[index];
     buf_add(p->out, SV("{\"id\":"));
-    buf_json(p->out, intern_text(&p->tally->ids, index));
+    buf_json(p->out, intern_text(&p->totals->ids, index));
     buf_printf(p->out, ",\"mode\":\"%s\"", mode_names[row->mode]);
     add_number(p->out, "requests", row->applied);
     add_number(p->out, "passed", row->passed);
@@ -66,7 +66,7 @@ static void add_rule(const struct output *p, uint32_t index, size_t *next)
         add_series(p, "refused_over_time", row->over_time);
     buf_add(p->out, SV(",\"subjects\":["));
     size_t count = 0;
-    for (; *next < p->tally->subject_names.count && p->tally->subjects[p->subjects[*next]].rule == index;
+    for (; *next < p->totals->subject_names.count && p->totals->subjects[p->subjects[*next]].rule == index;
          (*next)++, count++) {
         if (count >= p->top)
             continue;
@@ -80,10 +80,10 @@ static void add_rule(const struct output *p, uint32_t index, size_t *next)
 
 void replay_json(const struct replay *replay, unsigned top, bool hashed, struct buf *out)
 {
-    const struct tally *t = &replay->tally;
-    struct output p = { .top = top, .hashed = hashed, .tally = t, .out = out };
+    const struct totals *t = &replay->totals;
+    struct output p = { .top = top, .hashed = hashed, .totals = t, .out = out };
     struct weir_status status;
-    CLEANUP_FREE uint32_t *subjects = p.subjects = tally_subjects_sorted(t);
+    CLEANUP_FREE uint32_t *subjects = p.subjects = totals_subjects_sorted(t);
     if (!subjects) {
         out->failed = true;
         return;
@@ -94,6 +94,7 @@ void replay_json(const struct replay *replay, unsigned top, bool hashed, struct 
     add_number(out, "refused", t->refused);
     add_number(out, "no_rule", t->unmatched);
     add_number(out, "rule_changes", t->rule_changes);
+    add_number(out, "bad_lines", t->bad_lines);
     add_number(out, "unreadable_addresses", t->unreadable);
     add_number(out, "shadow_left_out", t->shadow_left_out);
     if (t->requests) {

@@ -4,7 +4,8 @@
 
 #include "base/sv.h"
 
-enum { TRAFFIC_HEADERS_MAX = 256, TRAFFIC_WHY_MAX = 400 };
+/* TRAFFIC_BAD_SHOWN: how many lines that are skipped are shown; the others are only counted. */
+enum { TRAFFIC_HEADERS_MAX = 256, TRAFFIC_WHY_MAX = 400, TRAFFIC_BAD_SHOWN = 5 };
 
 struct traffic {
     int64_t now_us;

@@ -514,9 +514,20 @@ static void advise_on_multiples(struct reader *r, const struct node *node, sv un
                           SV_FMT(unit));
 }
 
+/* Easily written by mistake, and then everybody is refused without a word about it. */
+static void advise_on_zero(struct reader *r, const struct node *node)
+{
+    report_advice(r, node->line, "max 0 has no room for any request, so everything is refused; %s",
+                  r->override_number > 0
+                      ? "if you want that, write `deny: true` in place of `limits`"
+                      : "to limit nothing, write `mode: off`; to refuse one subject, write an override with "
+                        "`deny: true`");
+}
+
 static void read_limit(struct reader *r, const struct node *node, void *ret)
 {
     const struct rule_limit *limit = ret;
+    size_t errors = r->errors;
     if (node->kind == NODE_MAP)
         read_long(r, node, ret);
     else if (node->kind == NODE_SCALAR)
@@ -524,6 +535,8 @@ static void read_limit(struct reader *r, const struct node *node, void *ret)
     else
         wrong_form(r, node);
     advise_on_multiples(r, node, limit->cost_unit);
+    if (r->errors == errors && limit->max == 0)
+        advise_on_zero(r, node);
 }
 
 struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count)

@@ -152,6 +152,7 @@ const struct admin_route admin_routes[] = {
     { "GET", "/v1/rules/{id}/overrides/{subject}", ROLE_READ, .work = &admin_get_override },
     { "PUT", "/v1/rules/{id}/overrides/{subject}", ROLE_OPERATE, .work = &admin_put_override },
     { "DELETE", "/v1/rules/{id}/overrides/{subject}", ROLE_OPERATE, .work = &admin_delete_override },
+    { "GET", "/v1/overrides", ROLE_READ, .work = &admin_list_all_overrides },
     { "GET", "/v1/rules/{id}/history", ROLE_READ, .work = &admin_get_history },
     { "POST", "/v1/rules/{id}/undo", ROLE_OPERATE, .work = &admin_undo },
     { "GET", "/v1/settings", ROLE_READ, .work = &admin_get_settings },
@@ -165,6 +166,7 @@ const struct admin_route admin_routes[] = {
     { "POST", "/v1/simulate", ROLE_READ, .run = admin_simulate, .body_max = SIMULATION_BODY_MAX },
     { "GET", "/v1/explain", ROLE_READ, .run = admin_explain },
     { "GET", "/v1/subjects", ROLE_READ, .run = admin_get_subject },
+    { "GET", "/v1/subjects/find", ROLE_READ, .run = admin_find_subjects },
     { "DELETE", "/v1/subjects", ROLE_OPERATE, .run = admin_reset },
     { "GET", "/v1/penalties", ROLE_READ, .run = penalties },
     { "PUT", "/v1/penalties", ROLE_OPERATE, .run = admin_penalise },
@@ -172,7 +174,7 @@ const struct admin_route admin_routes[] = {
 };
 const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;
 
-/* What a path has for {id} and {subject}. */
+/* The parts of a path in place of {id} and {subject}. */
 enum { PATH_ID, PATH_SUBJECT, PATH_NAMES };
 
 /* *ret: the segments for the names, as they were sent. */

@@ -14,12 +14,12 @@ struct admin_job;
 
 enum { ADMIN_NUMBERS = 2, ADMIN_TEXTS = 4 };
 
-/* What the rule thread does for a call. */
+/* Work of the rule thread for a call. */
 struct admin_work {
     int (*run)(struct source *source, struct admin_job *job, struct weir_error *error);
     const char *change; /* for the log: "put"; NULL: it changes nothing */
     bool needs_json, takes_dry_run, needs_history;
-    bool of_all; /* history and undo: of everything */
+    bool of_all; /* overrides, history and undo: of everything */
     struct {
         const char *name; /* NULL: none */
         uint64_t min, max, otherwise;
@@ -30,7 +30,8 @@ struct admin_work {
 extern const struct admin_work admin_list_rules, admin_get_rule, admin_put_rule, admin_patch_rule, admin_enable_rule,
     admin_disable_rule, admin_delete_rule, admin_get_settings, admin_put_settings;
 /* admin_overrides.c */
-extern const struct admin_work admin_list_overrides, admin_get_override, admin_put_override, admin_delete_override;
+extern const struct admin_work admin_list_overrides, admin_list_all_overrides, admin_get_override, admin_put_override,
+    admin_delete_override;
 /* admin_history.c. Without an id: of the settings. */
 extern const struct admin_work admin_get_history, admin_undo, admin_get_all_history, admin_undo_any;
 
@@ -170,6 +171,15 @@ bool admin_tags_are_good(sv tags);
 
 /* ---- subjects ---- */
 
+struct subject;
+/* From admin_record.c. The author and the note of a change that is not a job; false: they are invalid, and the call has
+ * been answered. */
+bool admin_read_author(struct http_call *call, struct source_author *ret);
+/* Has the rule thread record in the history what was done to a subject; length_us 0: none. Nobody waits for it: what was
+ * done is done, also if the source is unavailable. Then the log says so. */
+void admin_record(struct server *server, const char *what, const struct subject *subject, int64_t length_us,
+                  struct source_author author);
+
 struct subject_reset {
     const char *rule;
     const struct weir_str *values; /* that the rule counts by */
@@ -177,9 +187,11 @@ struct subject_reset {
     struct weir_str author; /* none: over RESP */
     const char *from;
 };
-/* Forgets what a subject has used, and logs that. Returns 0; 1 if nothing was counted for it; or what the engine says.
- * Unless it is 0, `error` has the reason. From any thread; with a store it waits for that. */
-int subject_reset(struct server *server, const struct subject_reset *whom, int64_t now_us, struct weir_error *error);
+/* Forgets what a subject has used, and logs that. Returns 0, with the subject in *ret (may be NULL); 1 if nothing was
+ * counted for it; or what the engine says. Unless it is 0, `error` has the reason. From any thread; with a store it waits
+ * for that. */
+int subject_reset(struct server *server, const struct subject_reset *whom, int64_t now_us, struct subject *ret,
+                  struct weir_error *error);
 
 /* ---- routes ---- */
 
@@ -190,9 +202,10 @@ void admin_sign_in(struct http_call *call, struct server *server);
 void admin_sign_out(struct http_call *call, struct server *server);
 void admin_counts(struct http_call *call, struct server *server);
 void admin_explain(struct http_call *call, struct server *server);
-/* admin_refusals.c */
+/* admin_refusals.c. The plans of the newest refusals of all loops; false: out of memory. */
 void admin_refusals(struct http_call *call, struct server *server);
 /* admin_subjects.c */
+void admin_find_subjects(struct http_call *call, struct server *server);
 void admin_get_subject(struct http_call *call, struct server *server);
 void admin_reset(struct http_call *call, struct server *server);
 void admin_lift(struct http_call *call, struct server *server);

@@ -1,4 +1,4 @@
-/* What the routes of the admin listener share: parameters, headers and answers of a call. */
+/* Parameters, headers and answers of a call, for all routes of the admin listener. */
 #include "base/amount.h"
 #include "base/cleanup.h"
 #include "base/clock.h"

@@ -63,9 +63,8 @@ static struct rules *read_text(struct server *server, sv text, enum kind kind, s
     return rules;
 }
 
-static void add_problems(const char *name, const struct rule_problem *problems, size_t count, struct buf *out)
+static void add_problems(const struct rule_problem *problems, size_t count, struct buf *out)
 {
-    buf_printf(out, ", \"%s\": [", name);
     for (size_t i = 0; i < count && i < RULES_ERRORS_MAX; i++) {
         buf_printf(out, "%s{\"line\": %d, \"rule\": ", i ? ", " : "", problems[i].line);
         buf_json(out, problems[i].rule);
@@ -73,7 +72,29 @@ static void add_problems(const char *name, const struct rule_problem *problems, 
         buf_json(out, problems[i].text);
         buf_char(out, '}');
     }
-    buf_char(out, ']');
+}
+
+/* A rule that limits everything is a mistake as often as not. Files are full of them, so `weir lint` does not say it; here
+ * somebody writes one rule. */
+static void add_unmatched(const struct rule *rule, bool first, struct buf *out)
+{
+    const struct rule_match *m = &rule->match;
+    if (rule->mode != MODE_ENFORCE || m->condition_count + m->path_count + m->not_path_count > 0)
+        return;
+    buf_printf(out, "%s{\"line\": %d, \"rule\": ", first ? "" : ", ", rule->line);
+    buf_json(out, rule->id);
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, 4000);
+    buf_add(&text, SV("match: is missing, so the rule applies to every request"));
+    for (size_t i = 0; i < rule->by_count; i++) {
+        buf_add(&text, i ? SV(" and ") : SV(" that has "));
+        rule_by_text(&rule->by[i], &text);
+    }
+    buf_add(&text, SV("; say which requests it is for, or try it with `mode: shadow` first"));
+    buf_add(out, SV(", \"text\": "));
+    buf_json(out, buf_sv(&text));
+    buf_char(out, '}');
+    out->failed = out->failed || text.failed;
 }
 
 static bool is_rules(struct http_call *call)
@@ -105,8 +126,12 @@ void admin_lint(struct http_call *call, struct server *server)
     }
     buf_printf(&out, "{\"valid\": %s, \"document\": ", report.error_count == 0 ? "true" : "false");
     buf_add(&out, readable ? buf_sv(&json) : SV("null"));
-    add_problems("errors", report.errors, report.error_count, &out);
-    add_problems("advice", report.advice, report.advice_count, &out);
-    buf_add(&out, SV("}\n"));
+    buf_add(&out, SV(", \"errors\": ["));
+    add_problems(report.errors, report.error_count, &out);
+    buf_add(&out, SV("], \"advice\": ["));
+    add_problems(report.advice, report.advice_count, &out);
+    if (kind == KIND_RULE && rules->rule_count == 1)
+        add_unmatched(&rules->rules[0], report.advice_count == 0, &out);
+    buf_add(&out, SV("]}\n"));
     admin_answer(call, SV(""), &out);
 }

@@ -7,6 +7,8 @@
 #include "source/show.h"
 
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000 };
+/* The parameters of the list. */
+enum { LIST_AFTER, LIST_AFTER_RULE };
 
 /* ---- reading ---- */
 
@@ -15,15 +17,24 @@ static bool has_rule(const struct source_reading *reading, const struct admin_jo
     return admin_find_row(reading, job) != NULL;
 }
 
+/* Of one rule, or of all. */
 static int list_overrides(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     CLEANUP(source_reading_done) struct source_reading reading = { 0 };
-    struct source_overrides which = { .rule = job->id, .after = job->texts[0], .most = (unsigned)job->numbers[0] };
+    bool all = job->work->of_all;
+    struct source_overrides which = { .rule = job->id,
+                                      .after = job->texts[LIST_AFTER],
+                                      .after_rule = job->texts[LIST_AFTER_RULE],
+                                      .most = (unsigned)job->numbers[0] };
+    if (all && (which.after.len > 0) != (which.after_rule.len > 0))
+        return err_set(error, WEIR_E_INVALID,
+                       "the parameters `after_rule` and `after` belong together: the rule and the subject of the last "
+                       "override that was received");
     int r = source_read_overrides(source, &which, &reading, error);
     if (r < 0)
         return r;
     /* Those of a rule that was removed can still be looked at. */
-    if (reading.override_count == 0 && !has_rule(&reading, job))
+    if (!all && reading.override_count == 0 && !has_rule(&reading, job))
         return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%.*s`", SV_SHOWN(job->id, 200));
     buf_add(&job->out, SV("{\"overrides\":["));
     for (size_t i = 0; i < reading.override_count; i++) {
@@ -147,6 +158,10 @@ static int delete_override(struct source *source, struct admin_job *job, struct 
 const struct admin_work admin_list_overrides = { .run = list_overrides,
                                                  .numbers = { { "most", 1, LIST_MAX, LIST_DEFAULT } },
                                                  .texts = { "after" } };
+const struct admin_work admin_list_all_overrides = { .run = list_overrides,
+                                                     .of_all = true,
+                                                     .numbers = { { "most", 1, LIST_MAX, LIST_DEFAULT } },
+                                                     .texts = { "after", "after_rule" } };
 const struct admin_work admin_get_override = { .run = get_override };
 const struct admin_work admin_put_override = {
     .run = put_override, .change = "override put", .needs_json = true, .takes_dry_run = true

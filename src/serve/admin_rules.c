@@ -54,7 +54,7 @@ static bool has_plans(const struct rule *rule)
     return rule->plan_count > 0;
 }
 
-/* What all requests together may use of a day or longer. */
+/* A rule that counts all requests together, with a limit of a day or longer. */
 static bool has_budget(const struct rule *rule)
 {
     bool found = is_long(rule->limits, rule->limit_count);

@@ -7,8 +7,10 @@
 #include "present/present.h"
 #include "serve/admin.h"
 #include "serve/log.h"
+#include "serve/refusals.h"
 #include "serve/stats.h"
 #include <jansson.h>
+#include <stdio.h>
 
 /* ---- which subject ---- */
 
@@ -55,6 +57,25 @@ static void fail(struct http_call *call, int r, const struct weir_error *error)
 
 /* ---- looking ---- */
 
+/* The plan with which the subject was last refused; an empty name: not known. Returns 0 or WEIR_E_NO_MEMORY. */
+static int last_plan(const struct server *server, const struct subject_name *name, struct recent_plan *ret)
+{
+    CLEANUP(recent_list_done) struct recent_list list = { 0 };
+    struct subject subject;
+    struct weir_error error;
+    uint64_t left_out;
+    ret->name[0] = '\0';
+    if (weir_name_subject(server->weir, name, &subject, &error) < 0) /* who looks at the subject reports what is wrong */
+        return error.code == WEIR_E_NO_MEMORY ? WEIR_E_NO_MEMORY : 0;
+    int r = refusals_collect(server->refusals, 0, recent_newest(), weir_str(name->rule), RECENT_SLOTS, &list, &left_out);
+    for (size_t i = 0; r == 0 && i < list.count; i++)
+        if (list.entries[i].subject.key == subject.key) {
+            *ret = list.entries[i].plan;
+            break;
+        }
+    return r;
+}
+
 void admin_get_subject(struct http_call *call, struct server *server)
 {
     static const char *const names[] = { "rule", "by", "plan", NULL };
@@ -64,8 +85,75 @@ void admin_get_subject(struct http_call *call, struct server *server)
     buf_init(&out, ADMIN_BODY_MAX);
     if (!read_subject(call, names, "GET /v1/subjects?rule=ID&by=VALUE&by=VALUE", &asked))
         return;
-    struct subject_question question = { asked.name, http_parameter(call, "plan", 0) };
+    struct recent_plan last;
+    if (last_plan(server, &asked.name, &last) < 0) {
+        http_error(call, 503, NULL, "out of memory");
+        return;
+    }
+    sv plan = http_parameter(call, "plan", 0);
+    struct subject_question question = { asked.name, plan, weir_str(last.name), .own = plan.ptr != NULL };
     int r = subject_json(server->weir, &question, loop_now_us(call->loop), &out, &error);
+    if (r < 0)
+        fail(call, r, &error);
+    else
+        admin_answer(call, SV(""), &out);
+}
+
+/* ---- finding ---- */
+
+enum { FOUND_MAX = 1000, FOUND_DEFAULT = 100 };
+
+struct found_list {
+    struct buf *out;
+    uint64_t count, most;
+    bool more; /* there are others */
+    char last[WEIR_ID_MAX + 1];
+};
+
+static bool add_found(const struct found_subject *found, void *data)
+{
+    struct found_list *list = data;
+    struct buf *out = list->out;
+    list->more = list->count == list->most;
+    if (list->more)
+        return false;
+    snprintf(list->last, sizeof list->last, "%.*s", SV_FMT(found->rule->id));
+    buf_add(out, list->count++ ? SV(",\n{\"rule\": ") : SV("\n{\"rule\": "));
+    buf_json(out, found->rule->id);
+    buf_add(out, SV(", \"by\": [{\"name\": \"")); /* an attribute and the name of a header need no escapes */
+    rule_by_text(&found->rule->by[0], out);
+    buf_add(out, SV("\", \"value\": "));
+    buf_json(out, found->value);
+    buf_printf(out, "}], \"used\": %s, \"penalised\": %s, \"overridden\": %s}",
+               !found->known ? "null"
+               : found->used ? "true"
+                             : "false",
+               found->penalised ? "true" : "false", found->overridden ? "true" : "false");
+    return true;
+}
+
+void admin_find_subjects(struct http_call *call, struct server *server)
+{
+    static const char *const names[] = { "value", "most", "after", NULL };
+    CLEANUP(buf_done) struct buf out;
+    struct weir_error error;
+    struct found_list list = { .out = &out };
+    struct subject_search search = { http_parameter(call, "value", 0), http_parameter(call, "after", 0) };
+    buf_init(&out, ADMIN_BODY_MAX);
+    if (!admin_check_parameters(call, names) || !admin_number(call, "most", 1, FOUND_MAX, FOUND_DEFAULT, &list.most))
+        return;
+    if (search.value.len == 0 || has_nul(search.value)) {
+        http_error(call, 400, "GET /v1/subjects/find?value=TEXT", "the parameter `value` must have a text without NUL");
+        return;
+    }
+    buf_add(&out, SV("{\"subjects\": ["));
+    int r = weir_find_subjects(server->weir, &search, loop_now_us(call->loop), add_found, &list, &error);
+    buf_add(&out, SV("],\n\"after\": "));
+    if (list.more)
+        buf_json(&out, weir_str(list.last));
+    else
+        buf_add(&out, SV("null"));
+    buf_add(&out, SV("}\n"));
     if (r < 0)
         fail(call, r, &error);
     else
@@ -74,7 +162,8 @@ void admin_get_subject(struct http_call *call, struct server *server)
 
 /* ---- changing ---- */
 
-int subject_reset(struct server *server, const struct subject_reset *whom, int64_t now_us, struct weir_error *error)
+int subject_reset(struct server *server, const struct subject_reset *whom, int64_t now_us, struct subject *ret,
+                  struct weir_error *error)
 {
     struct weir_forgotten forgotten;
     int r = weir_forget(server->weir, whom->rule, whom->values, whom->count, now_us, &forgotten, error);
@@ -85,11 +174,14 @@ int subject_reset(struct server *server, const struct subject_reset *whom, int64
         return 1;
     }
     log_freed(&forgotten.subject, whom->author, whom->from);
+    if (ret)
+        subject_copy(ret, &forgotten.subject);
     return 0;
 }
 
 /* The same for its penalty. */
-static int subject_lift(struct server *server, const struct subject_reset *whom, int64_t now_us, struct weir_error *error)
+static int subject_lift(struct server *server, const struct subject_reset *whom, int64_t now_us, struct subject *ret,
+                        struct weir_error *error)
 {
     struct weir_forgotten lifted;
     int r = weir_lift(server->weir, whom->rule, whom->values, whom->count, now_us, &lifted, error);
@@ -100,24 +192,29 @@ static int subject_lift(struct server *server, const struct subject_reset *whom,
         return 1;
     }
     log_lifted(&lifted.subject, whom->author, whom->from);
+    subject_copy(ret, &lifted.subject);
     return 0;
 }
 
-typedef int subject_change(struct server *server, const struct subject_reset *whom, int64_t now_us,
+typedef int subject_change(struct server *server, const struct subject_reset *whom, int64_t now_us, struct subject *ret,
                            struct weir_error *error);
 
-static void change_subject(struct http_call *call, struct server *server, subject_change *change, const char *hint)
+static void change_subject(struct http_call *call, struct server *server, subject_change *change, const char *what,
+                           const char *hint)
 {
     static const char *const names[] = { "rule", "by", NULL };
     struct asked_subject asked;
     struct weir_error error;
-    if (!read_subject(call, names, hint, &asked))
+    struct source_author author;
+    struct subject subject;
+    if (!read_subject(call, names, hint, &asked) || !admin_read_author(call, &author))
         return;
-    struct subject_reset whom = { asked.rule, asked.by, asked.name.by_count, admin_author(call), conn_from(call->conn) };
-    int r = change(server, &whom, loop_now_us(call->loop), &error);
-    if (r == 0)
+    struct subject_reset whom = { asked.rule, asked.by, asked.name.by_count, author.who, conn_from(call->conn) };
+    int r = change(server, &whom, loop_now_us(call->loop), &subject, &error);
+    if (r == 0) {
+        admin_record(server, what, &subject, 0, author);
         http_answer(call, &(struct http_answer){ .status = 204 });
-    else if (r == 1)
+    } else if (r == 1)
         http_error(call, 404, NULL, "%s", error.text);
     else
         fail(call, r, &error);
@@ -125,12 +222,12 @@ static void change_subject(struct http_call *call, struct server *server, subjec
 
 void admin_reset(struct http_call *call, struct server *server)
 {
-    change_subject(call, server, subject_reset, "DELETE /v1/subjects?rule=ID&by=VALUE&by=VALUE");
+    change_subject(call, server, subject_reset, "reset", "DELETE /v1/subjects?rule=ID&by=VALUE&by=VALUE");
 }
 
 void admin_lift(struct http_call *call, struct server *server)
 {
-    change_subject(call, server, subject_lift, "DELETE /v1/penalties?rule=ID&by=VALUE&by=VALUE");
+    change_subject(call, server, subject_lift, "lift", "DELETE /v1/penalties?rule=ID&by=VALUE&by=VALUE");
 }
 
 /* ---- penalising ---- */
@@ -163,8 +260,10 @@ void admin_penalise(struct http_call *call, struct server *server)
     struct asked_subject asked;
     struct penalised_entry entry;
     struct weir_error error;
+    struct source_author author;
     int64_t length_us, now_us = loop_now_us(call->loop);
-    if (!read_subject(call, names, "PUT /v1/penalties?rule=ID&by=VALUE&by=VALUE", &asked) || !read_length(call, &length_us))
+    if (!read_subject(call, names, "PUT /v1/penalties?rule=ID&by=VALUE&by=VALUE", &asked) ||
+        !read_length(call, &length_us) || !admin_read_author(call, &author))
         return;
     int r = weir_penalise(server->weir, &asked.name, length_us, now_us, &entry, &error);
     if (r < 0) {
@@ -173,7 +272,8 @@ void admin_penalise(struct http_call *call, struct server *server)
         http_error(call, 409, hint, "%s", error.text);
     } else {
         stats_add_penalised(call->loop->stats, &entry, now_us);
-        log_penalised(&entry.subject, length_us, admin_author(call), conn_from(call->conn));
+        log_penalised(&entry.subject, length_us, author.who, conn_from(call->conn));
+        admin_record(server, "penalise", &entry.subject, length_us, author);
         http_answer(call, &(struct http_answer){ .status = 204 });
     }
 }

@@ -53,7 +53,7 @@ static char *put_rest(char *to, const struct weir_verdict *v, const struct weir_
 
 /* ---- answers to HTTP clients ---- */
 
-/* What a client of the caller is told, as RESP: [content_type, body, header name, value, …]. */
+/* The answer for a client of the caller, as RESP: [content_type, body, header name, value, …]. */
 struct answer_items {
     size_t count; /* 0: it was not asked for */
     struct resp_out text;

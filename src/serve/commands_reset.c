@@ -26,7 +26,7 @@ struct reset {
 static void reset_in_store(uv_work_t *work)
 {
     struct reset *reset = work->data;
-    reset->result = subject_reset(reset->loop->server, &reset->whom, weir_now_us(), &reset->error);
+    reset->result = subject_reset(reset->loop->server, &reset->whom, weir_now_us(), NULL, &reset->error);
 }
 
 static void on_reset(uv_work_t *work, int status)
@@ -87,7 +87,7 @@ void weir_reset_command(struct commands *c, const sv *args, size_t count)
     memcpy(rule, args[1].ptr, args[1].len);
     if (c->loop->store)
         reset_in_thread(c, &whom);
-    else if (subject_reset(c->loop->server, &whom, loop_now_us(c->loop), &error) == 0)
+    else if (subject_reset(c->loop->server, &whom, loop_now_us(c->loop), NULL, &error) == 0)
         resp_status(&c->out, "OK");
     else
         resp_error(&c->out, "ERR %s", error.text);

@@ -11,6 +11,7 @@
 struct weir_error;
 
 enum config_log { CONFIG_LOG_PLAIN, CONFIG_LOG_JSON };
+enum config_keep { CONFIG_KEEP_YES, CONFIG_KEEP_NO };
 enum config_sample_values { CONFIG_SAMPLE_HASHED, CONFIG_SAMPLE_PLAIN };
 
 struct config {
@@ -39,6 +40,7 @@ struct config {
     unsigned drain_ms;   /* after SIGTERM */
     uint64_t request_bytes, header_bytes, pipeline_bytes;
 
+    int keep_subjects; /* enum config_keep */
     unsigned sample;   /* requests to keep; 0: none */
     int sample_values; /* enum config_sample_values */
 

@@ -4,17 +4,20 @@
 #include "serve/counts_db.h"
 
 #include <errno.h>
-#include <sqlite3.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/instant.h"
+#include "serve/counts_lists.h"
+#include "serve/counts_lite.h"
 
 enum {
-    VERSION = 1,
+    VERSION = 2,
+    FILE_MODE = 0600, /* it has subjects in it */
     PAGE_BYTES = 4096,
     WAL_BYTES_MAX = 8 << 20,
     BUSY_MS = 2000,
@@ -29,6 +32,7 @@ enum {
 const struct counts_bounds counts_bounds = { COUNTS_RULES_MAX, COUNTS_STEPS_MAX, COUNTS_COARSE_MAX, COUNTS_NAMES_MAX,
                                              COUNTS_BYTES_MAX };
 
+/* Of version 1. `upgrade` makes it the present one, and takes over a file that has it. */
 static const char schema[] =
     "CREATE TABLE names (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, last_s INTEGER NOT NULL);"
 #define TABLES(step)                                                                                              \
@@ -37,38 +41,49 @@ static const char schema[] =
     "store_up INTEGER, lease_tokens_held INTEGER NOT NULL, holds INTEGER NOT NULL);"                              \
     "CREATE TABLE rules_" step " (at_s INTEGER NOT NULL, rule INTEGER NOT NULL, passed INTEGER NOT NULL, "        \
     "refused INTEGER NOT NULL, would_refuse INTEGER NOT NULL, PRIMARY KEY (at_s, rule)) WITHOUT ROWID;"
-    TABLES("10") TABLES("300") "PRAGMA user_version = 1;";
+    TABLES("10") TABLES("300");
+static const char upgrade[] = "ALTER TABLE rules_10 ADD COLUMN dropped INTEGER NOT NULL DEFAULT 0;"
+                              "ALTER TABLE rules_300 ADD COLUMN dropped INTEGER NOT NULL DEFAULT 0;";
 
-/* The statements of one resolution. */
+/* The statements of one resolution.
+ *
+ * `dropped` is the number of steps of ten seconds in the row that counted some rules under STATS_OTHER: in its own row
+ * those that there were, in another row those that counted this rule apart. If both are equal, the row has all of the rule.
+ */
 struct statements {
-    const char *add_all, *add_rule, *count_rules, *fold, *remove_folded, *count_steps, *ends, *remove_all, *remove_rules;
+    const char *add_all, *add_rule, *count_rules, *fold, *remove_folded, *mark_folded;
+    const char *count_steps, *ends, *remove_all, *remove_rules;
     const char *read_all, *read_rules; /* a list of numbers follows the latter */
 };
 #define BUSIEST(step) \
     "SELECT rule FROM rules_" step " WHERE at_s = ?1 AND rule <> 0 ORDER BY passed + refused + would_refuse DESC, rule"
-#define STATEMENTS(step)                                                                                                 \
-    {                                                                                                                    \
-        .add_all = "INSERT INTO all_" step " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO UPDATE "    \
-                   "SET allowed = allowed + ?2, refused = refused + ?3, shadow = shadow + ?4, "                          \
-                   "without_rule = without_rule + ?5, errors = errors + ?6, table_fill = ?7, "                           \
-                   "store_up = min(store_up, ?8), lease_tokens_held = ?9, holds = ?10",                                  \
-        .add_rule = "INSERT INTO rules_" step " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET "                  \
-                    "passed = passed + ?3, refused = refused + ?4, would_refuse = would_refuse + ?5",                    \
-        .count_rules = "SELECT count(*) FROM rules_" step " WHERE at_s = ?1 AND rule <> 0",                              \
-        .fold = "INSERT INTO rules_" step " SELECT ?1, 0, sum(passed), sum(refused), sum(would_refuse) FROM rules_" step \
-                " WHERE at_s = ?1 AND rule <> 0 AND rule NOT IN (" BUSIEST(                                              \
-                    step) " LIMIT ?2) "                                                                                  \
-                          "ON CONFLICT DO UPDATE SET passed = passed + excluded.passed, refused = refused + "            \
-                          "excluded.refused, "                                                                           \
-                          "would_refuse = would_refuse + excluded.would_refuse",                                         \
-        .remove_folded =                                                                                                 \
-            "DELETE FROM rules_" step " WHERE at_s = ?1 AND rule <> 0 AND rule NOT IN (" BUSIEST(step) " LIMIT ?2)",     \
-        .count_steps = "SELECT count(*) FROM all_" step, .ends = "SELECT min(at_s), max(at_s) FROM all_" step,           \
-        .remove_all = "DELETE FROM all_" step " WHERE at_s = ?1",                                                        \
-        .remove_rules = "DELETE FROM rules_" step " WHERE at_s = ?1",                                                    \
-        .read_all = "SELECT * FROM all_" step " WHERE at_s >= ?1 AND at_s < ?2 ORDER BY at_s",                           \
-        .read_rules = "SELECT r.at_s, r.rule, r.passed, r.refused, r.would_refuse FROM all_" step " a CROSS JOIN "       \
-                      "rules_" step " r ON r.at_s = a.at_s WHERE a.at_s >= ?1 AND a.at_s < ?2 AND r.rule IN (",          \
+#define STATEMENTS(step)                                                                                                \
+    {                                                                                                                   \
+        .add_all = "INSERT INTO all_" step " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO UPDATE "   \
+                   "SET allowed = allowed + ?2, refused = refused + ?3, shadow = shadow + ?4, "                         \
+                   "without_rule = without_rule + ?5, errors = errors + ?6, table_fill = ?7, "                          \
+                   "store_up = min(store_up, ?8), lease_tokens_held = ?9, holds = ?10",                                 \
+        .add_rule = "INSERT INTO rules_" step " VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET "             \
+                    "passed = passed + ?3, refused = refused + ?4, would_refuse = would_refuse + ?5, "                  \
+                    "dropped = dropped + ?6",                                                                           \
+        .count_rules = "SELECT count(*) FROM rules_" step " WHERE at_s = ?1 AND rule <> 0",                             \
+        .fold =                                                                                                         \
+            "INSERT INTO rules_" step " SELECT ?1, 0, sum(passed), sum(refused), sum(would_refuse), 0 FROM rules_" step \
+            " WHERE at_s = ?1 AND rule <> 0 AND rule NOT IN (" BUSIEST(                                                 \
+                step) " LIMIT ?2) "                                                                                     \
+                      "ON CONFLICT DO UPDATE SET passed = passed + excluded.passed, refused = refused + "               \
+                      "excluded.refused, "                                                                              \
+                      "would_refuse = would_refuse + excluded.would_refuse",                                            \
+        .remove_folded =                                                                                                \
+            "DELETE FROM rules_" step " WHERE at_s = ?1 AND rule <> 0 AND rule NOT IN (" BUSIEST(step) " LIMIT ?2)",    \
+        .mark_folded = "UPDATE rules_" step " SET dropped = dropped + 1 WHERE at_s = ?1",                               \
+        .count_steps = "SELECT count(*) FROM all_" step, .ends = "SELECT min(at_s), max(at_s) FROM all_" step,          \
+        .remove_all = "DELETE FROM all_" step " WHERE at_s = ?1",                                                       \
+        .remove_rules = "DELETE FROM rules_" step " WHERE at_s = ?1",                                                   \
+        .read_all = "SELECT * FROM all_" step " WHERE at_s >= ?1 AND at_s < ?2 ORDER BY at_s",                          \
+        .read_rules =                                                                                                   \
+            "SELECT r.at_s, r.rule, r.passed, r.refused, r.would_refuse, r.dropped FROM all_" step                      \
+            " a CROSS JOIN rules_" step " r ON r.at_s = a.at_s WHERE a.at_s >= ?1 AND a.at_s < ?2 AND r.rule IN (0,",   \
     }
 static const struct statements resolutions[] = { STATEMENTS("10"), STATEMENTS("300") };
 static const int64_t steps_s[] = { COUNTS_STEP_S, COUNTS_COARSE_S };
@@ -77,51 +92,15 @@ enum { FINE, COARSE, RESOLUTIONS };
 struct counts_db {
     char *path;
     struct counts_bounds bounds;
+    struct hash_key key;
     sqlite3 *db; /* NULL: closed */
     int64_t deadline_us;
 };
-
-/* ---- SQLite ---- */
 
 static int late(void *data)
 {
     const struct counts_db *db = data;
     return clock_steady_us() > db->deadline_us;
-}
-
-static int run(struct counts_db *db, const char *sql)
-{
-    return sqlite3_exec(db->db, sql, NULL, NULL, NULL);
-}
-
-CLEANUP_POINTER(sqlite3_stmt *, sqlite3_finalize);
-
-static int prepare(struct counts_db *db, const char *sql, sqlite3_stmt **ret)
-{
-    return sqlite3_prepare_v2(db->db, sql, -1, ret, NULL);
-}
-
-static void bind(sqlite3_stmt *stmt, const int64_t *values, int count)
-{
-    for (int i = 0; i < count; i++)
-        sqlite3_bind_int64(stmt, i + 1, values[i]);
-}
-
-/* Runs a statement to its end with these numbers. *ret (may be NULL): the first columns of its first row, which is there.
- */
-static int run_with(struct counts_db *db, const char *sql, const int64_t *values, int count, int64_t *ret, int columns)
-{
-    CLEANUP(sqlite3_finalizep) sqlite3_stmt *stmt = NULL;
-    int status = prepare(db, sql, &stmt);
-    if (status != SQLITE_OK)
-        return status;
-    bind(stmt, values, count);
-    status = sqlite3_step(stmt);
-    for (int i = 0; status == SQLITE_ROW && i < columns; i++)
-        ret[i] = sqlite3_column_int64(stmt, i);
-    while (status == SQLITE_ROW)
-        status = sqlite3_step(stmt);
-    return status == SQLITE_DONE ? SQLITE_OK : status;
 }
 
 static void shut(struct counts_db *db)
@@ -170,22 +149,39 @@ static int fail(struct counts_db *db, int status, struct weir_error *error)
     return err_set(error, WEIR_E_SYSTEM, "%s: %s", db->path, why);
 }
 
+/* Creates what the file lacks: all of it, or what came after its version. A file that others could read has subjects in it
+ * from now on. */
+static int complete_file(struct counts_db *db, int64_t version)
+{
+    char set[40];
+    snprintf(set, sizeof set, "PRAGMA user_version = %d", VERSION);
+    int status = version < 1 ? lite_run(db->db, schema) : SQLITE_OK;
+    if (status == SQLITE_OK)
+        status = lite_run(db->db, upgrade);
+    if (status == SQLITE_OK)
+        status = lite_run(db->db, lists_schema);
+    if (status == SQLITE_OK && version > 0 && chmod(db->path, FILE_MODE) < 0)
+        status = SQLITE_PERM;
+    return status == SQLITE_OK ? lite_run(db->db, set) : status;
+}
+
 static int begin_file(struct counts_db *db)
 {
     int64_t version, tables;
-    int status = run_with(db, "PRAGMA user_version", NULL, 0, &version, 1);
+    int status = lite_run_with(db->db, "PRAGMA user_version", NULL, 0, &version, 1);
     if (status == SQLITE_OK)
-        status = run_with(db, "SELECT count(*) FROM sqlite_master", NULL, 0, &tables, 1);
+        status = lite_run_with(db->db, "SELECT count(*) FROM sqlite_master", NULL, 0, &tables, 1);
     if (status != SQLITE_OK || version == VERSION)
         return status;
-    if (version != 0 || tables > 0)
+    if (version < 0 || version > VERSION || (version == 0 && tables > 0))
         return SQLITE_NOTADB; /* somebody else's, or of a later version */
-    status = run(db, "BEGIN IMMEDIATE");
+    status = lite_run(db->db, "BEGIN IMMEDIATE");
     if (status == SQLITE_OK)
-        status = run_with(db, "PRAGMA user_version", NULL, 0, &version, 1); /* another process may have made it meanwhile */
-    if (status == SQLITE_OK && version == 0)
-        status = run(db, schema);
-    return status == SQLITE_OK ? run(db, "COMMIT") : status;
+        status = lite_run_with(db->db, "PRAGMA user_version", NULL, 0, &version,
+                               1); /* another process may have made it meanwhile */
+    if (status == SQLITE_OK && version < VERSION)
+        status = complete_file(db, version);
+    return status == SQLITE_OK ? lite_run(db->db, "COMMIT") : status;
 }
 
 static int set_up(struct counts_db *db)
@@ -199,8 +195,17 @@ static int set_up(struct counts_db *db)
     sqlite3_db_config(db->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_busy_timeout(db->db, BUSY_MS);
     sqlite3_progress_handler(db->db, PROGRESS_STEPS, late, db);
-    int status = run(db, pragmas);
+    int status = lite_run(db->db, pragmas);
     return status == SQLITE_OK ? begin_file(db) : status;
+}
+
+/* SQLite would let others read a new file. Its further files get the mode of this one. It is closed before SQLite opens it:
+ * closing it later would release the locks of SQLite. */
+static void create_file(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, FILE_MODE);
+    if (fd >= 0)
+        close(fd);
 }
 
 /* Whoever removed the file wants a new one. */
@@ -211,6 +216,7 @@ static int need_file(struct counts_db *db, struct weir_error *error)
     if (db->db && sqlite3_file_control(db->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && !moved)
         return 0;
     shut(db);
+    create_file(db->path);
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     int status = sqlite3_open_v2(db->path, &db->db, flags, NULL);
     if (status == SQLITE_OK)
@@ -218,7 +224,7 @@ static int need_file(struct counts_db *db, struct weir_error *error)
     return status == SQLITE_OK ? 0 : fail(db, status, error);
 }
 
-int counts_db_new(struct counts_db **ret, const char *path, const struct counts_bounds *bounds)
+int counts_db_new(struct counts_db **ret, const char *path, const struct counts_bounds *bounds, const struct hash_key *key)
 {
     struct counts_db *db = calloc(1, sizeof *db);
     if (db)
@@ -228,6 +234,7 @@ int counts_db_new(struct counts_db **ret, const char *path, const struct counts_
         return WEIR_E_NO_MEMORY;
     }
     db->bounds = *bounds;
+    db->key = *key;
     *ret = db;
     return 0;
 }
@@ -256,13 +263,13 @@ static void names_done(struct names *names)
 
 static int names_init(struct counts_db *db, struct names *names)
 {
-    int status = prepare(db, "SELECT number, last_s FROM names WHERE id = ?1", &names->find);
+    int status = lite_prepare(db->db, "SELECT number, last_s FROM names WHERE id = ?1", &names->find);
     if (status != SQLITE_OK)
         return status;
-    return prepare(db,
-                   "INSERT INTO names (id, last_s) SELECT ?1, ?2 WHERE (SELECT count(*) FROM names) < ?3 OR "
-                   "EXISTS (SELECT 1 FROM names WHERE id = ?1) ON CONFLICT DO UPDATE SET last_s = ?2",
-                   &names->add);
+    return lite_prepare(db->db,
+                        "INSERT INTO names (id, last_s) SELECT ?1, ?2 WHERE (SELECT count(*) FROM names) < ?3 OR "
+                        "EXISTS (SELECT 1 FROM names WHERE id = ?1) ON CONFLICT DO UPDATE SET last_s = ?2",
+                        &names->add);
 }
 
 /* *ret: NONE if it has no number. *ret_last_s: the last time that it was added. */
@@ -318,8 +325,8 @@ static int numbers_of(struct counts_db *db, const struct counts_step *step, int6
 /* A name that no row can have any more. */
 static int prune_names(struct counts_db *db)
 {
-    return run(db, "DELETE FROM names WHERE last_s < (SELECT min(at_s) FROM (SELECT at_s FROM all_10 UNION ALL "
-                   "SELECT at_s FROM all_300)) - 7200");
+    return lite_run(db->db, "DELETE FROM names WHERE last_s < (SELECT min(at_s) FROM (SELECT at_s FROM all_10 UNION ALL "
+                            "SELECT at_s FROM all_300)) - 7200");
 }
 
 /* ---- adding ---- */
@@ -329,14 +336,14 @@ static int add_all(struct counts_db *db, const struct statements *sql, const str
     CLEANUP(sqlite3_finalizep) sqlite3_stmt *stmt = NULL;
     const struct tally_all *all = &step->all;
     const struct counts_gauges *gauges = &step->gauges;
-    int status = prepare(db, sql->add_all, &stmt);
+    int status = lite_prepare(db->db, sql->add_all, &stmt);
     if (status != SQLITE_OK)
         return status;
-    bind(stmt,
-         (const int64_t[]){ at_s, (int64_t)all->allowed, (int64_t)all->refused, (int64_t)all->shadow,
-                            (int64_t)all->without_rule, (int64_t)all->errors, 0, gauges->store_up,
-                            (int64_t)gauges->lease_tokens_held, (int64_t)gauges->holds },
-         10);
+    lite_bind(stmt,
+              (const int64_t[]){ at_s, (int64_t)all->allowed, (int64_t)all->refused, (int64_t)all->shadow,
+                                 (int64_t)all->without_rule, (int64_t)all->errors, 0, gauges->store_up,
+                                 (int64_t)gauges->lease_tokens_held, (int64_t)gauges->holds },
+              10);
     sqlite3_bind_double(stmt, 7, gauges->table_fill);
     if (gauges->store_up < 0)
         sqlite3_bind_null(stmt, 8);
@@ -348,13 +355,18 @@ static int add_rules(struct counts_db *db, const struct statements *sql, const s
                      const int64_t *numbers)
 {
     CLEANUP(sqlite3_finalizep) sqlite3_stmt *stmt = NULL;
-    int status = prepare(db, sql->add_rule, &stmt);
+    int status = lite_prepare(db->db, sql->add_rule, &stmt);
+    bool some_dropped = false, other_marked = false;
+    for (size_t i = 0; i < step->count; i++)
+        some_dropped = some_dropped || numbers[i] == OTHER;
     for (size_t i = 0; status == SQLITE_OK && i < step->count; i++) {
         const struct stats_said *said = &step->rules[i].said;
-        bind(stmt,
-             (const int64_t[]){ at_s, numbers[i], (int64_t)said->passed, (int64_t)said->refused,
-                                (int64_t)said->would_refuse },
-             5);
+        bool dropped = some_dropped && !(numbers[i] == OTHER && other_marked); /* each row once */
+        other_marked = other_marked || numbers[i] == OTHER;
+        lite_bind(stmt,
+                  (const int64_t[]){ at_s, numbers[i], (int64_t)said->passed, (int64_t)said->refused,
+                                     (int64_t)said->would_refuse, dropped },
+                  6);
         status = sqlite3_step(stmt);
         status = status == SQLITE_DONE ? sqlite3_reset(stmt) : status;
     }
@@ -365,32 +377,35 @@ static int add_rules(struct counts_db *db, const struct statements *sql, const s
 static int fold(struct counts_db *db, const struct statements *sql, int64_t at_s)
 {
     int64_t count, values[] = { at_s, db->bounds.rules };
-    int status = run_with(db, sql->count_rules, values, 1, &count, 1);
+    int status = lite_run_with(db->db, sql->count_rules, values, 1, &count, 1);
     if (status != SQLITE_OK || count <= db->bounds.rules)
         return status;
-    status = run_with(db, sql->fold, values, 2, NULL, 0);
-    return status == SQLITE_OK ? run_with(db, sql->remove_folded, values, 2, NULL, 0) : status;
+    status = lite_run_with(db->db, sql->fold, values, 2, NULL, 0);
+    if (status == SQLITE_OK)
+        status = lite_run_with(db->db, sql->remove_folded, values, 2, NULL, 0);
+    return status == SQLITE_OK ? lite_run_with(db->db, sql->mark_folded, values, 1, NULL, 0) : status;
 }
 
 static int prune(struct counts_db *db, const struct statements *sql, int64_t at_s, unsigned most)
 {
     int64_t count, ends[2];
-    int status = run_with(db, sql->count_steps, NULL, 0, &count, 1);
+    int status = lite_run_with(db->db, sql->count_steps, NULL, 0, &count, 1);
     for (int i = 0; status == SQLITE_OK && count > most && i < PRUNED_MAX; i++, count--) {
-        status = run_with(db, sql->ends, NULL, 0, ends, 2);
+        status = lite_run_with(db->db, sql->ends, NULL, 0, ends, 2);
         int64_t farthest = at_s - ends[0] >= ends[1] - at_s ? ends[0] : ends[1];
         if (status == SQLITE_OK)
-            status = run_with(db, sql->remove_all, &farthest, 1, NULL, 0);
+            status = lite_run_with(db->db, sql->remove_all, &farthest, 1, NULL, 0);
         if (status == SQLITE_OK)
-            status = run_with(db, sql->remove_rules, &farthest, 1, NULL, 0);
+            status = lite_run_with(db->db, sql->remove_rules, &farthest, 1, NULL, 0);
     }
     return status;
 }
 
-static int add_step(struct counts_db *db, const struct counts_step *step, int64_t *numbers)
+static int add_step(struct counts_db *db, const struct counts_step *step, const struct counts_refused *refused,
+                    int64_t *numbers)
 {
     const unsigned most[RESOLUTIONS] = { db->bounds.steps, db->bounds.coarse_steps };
-    int status = run(db, "BEGIN IMMEDIATE");
+    int status = lite_run(db->db, "BEGIN IMMEDIATE");
     if (status == SQLITE_OK)
         status = numbers_of(db, step, numbers);
     for (int i = 0; status == SQLITE_OK && i < RESOLUTIONS; i++) {
@@ -406,10 +421,13 @@ static int add_step(struct counts_db *db, const struct counts_step *step, int64_
     }
     if (status == SQLITE_OK && step->at_s % NAME_AGE_S == 0)
         status = prune_names(db);
-    return status == SQLITE_OK ? run(db, "COMMIT") : status;
+    if (status == SQLITE_OK && refused)
+        status = lists_add(db->db, refused, &db->key);
+    return status == SQLITE_OK ? lite_run(db->db, "COMMIT") : status;
 }
 
-int counts_db_add(struct counts_db *db, const struct counts_step *step, struct weir_error *error)
+int counts_db_add(struct counts_db *db, const struct counts_step *step, const struct counts_refused *refused,
+                  struct weir_error *error)
 {
     CLEANUP_FREE int64_t *numbers = cleanup_calloc(step->count + 1, sizeof *numbers);
     if (!numbers)
@@ -417,7 +435,7 @@ int counts_db_add(struct counts_db *db, const struct counts_step *step, struct w
     int r = need_file(db, error);
     if (r < 0)
         return r;
-    int status = add_step(db, step, numbers);
+    int status = add_step(db, step, refused, numbers);
     return status == SQLITE_OK ? 0 : fail(db, status, error);
 }
 
@@ -435,6 +453,7 @@ struct point {
     bool known; /* the service ran */
     bool has_store;
     uint64_t sums[SUMS];
+    uint64_t dropped; /* of STATS_OTHER */
     double fill;
     int64_t up, gauges[COLUMNS - LEASE_TOKENS];
 };
@@ -472,10 +491,10 @@ static int64_t end_of(const struct counts_query *query)
 static int read_all(struct counts_db *db, const struct counts_query *query, struct point *points)
 {
     CLEANUP(sqlite3_finalizep) sqlite3_stmt *stmt = NULL;
-    int status = prepare(db, statements_of(query)->read_all, &stmt);
+    int status = lite_prepare(db->db, statements_of(query)->read_all, &stmt);
     if (status != SQLITE_OK)
         return status;
-    bind(stmt, (const int64_t[]){ query->start_s, end_of(query) }, 2);
+    lite_bind(stmt, (const int64_t[]){ query->start_s, end_of(query) }, 2);
     while ((status = sqlite3_step(stmt)) == SQLITE_ROW) {
         uint64_t sums[SUMS];
         for (int i = 0; i < SUMS; i++)
@@ -498,8 +517,9 @@ static int read_all(struct counts_db *db, const struct counts_query *query, stru
     return status == SQLITE_DONE ? SQLITE_OK : status;
 }
 
-/* What one rule said in one point. */
-typedef uint64_t rule_sums[RULE_COLUMNS];
+/* One rule in one point: the columns, and `dropped`. */
+typedef uint64_t rule_sums[RULE_COLUMNS + 1];
+enum { DROPPED = RULE_COLUMNS };
 
 static int find_numbers(struct counts_db *db, const struct counts_query *query, int64_t *ret)
 {
@@ -520,26 +540,31 @@ static int prepare_rules(struct counts_db *db, const struct counts_query *query,
     for (size_t i = 0; i < query->rule_count; i++)
         buf_printf(&sql, "%s%lld", i ? "," : "", (long long)numbers[i]);
     buf_char(&sql, ')');
-    int status = sql.failed ? SQLITE_NOMEM : prepare(db, sql.ptr, ret);
+    int status = sql.failed ? SQLITE_NOMEM : lite_prepare(db->db, sql.ptr, ret);
     if (status == SQLITE_OK)
-        bind(*ret, (const int64_t[]){ query->start_s, end_of(query) }, 2);
+        lite_bind(*ret, (const int64_t[]){ query->start_s, end_of(query) }, 2);
     return status;
 }
 
-static void add_newest(const struct counts_query *query, rule_sums *sums)
+static void add_newest(const struct counts_query *query, struct point *points, rule_sums *sums)
 {
     size_t last = query->newest ? index_of(query, query->newest->at_s) : query->points;
-    for (size_t i = 0; last < query->points && i < query->rule_count; i++) {
-        const struct stats_said *said = &query->newest->rules[i].said;
+    if (last >= query->points)
+        return;
+    points[last].dropped++;
+    for (size_t i = 0; i < query->rule_count; i++) {
+        const struct counts_rule *rule = &query->newest->rules[i];
         uint64_t *sum = sums[i * query->points + last];
-        sum[0] += said->passed;
-        sum[1] += said->refused;
-        sum[2] += said->would_refuse;
+        sum[0] += rule->said.passed;
+        sum[1] += rule->said.refused;
+        sum[2] += rule->said.would_refuse;
+        sum[DROPPED] += !rule->unknown;
     }
 }
 
 /* `sums`: the points of the first rule, of the second, and so on. A rule may be asked for twice. */
-static int read_rules(struct counts_db *db, const struct counts_query *query, const int64_t *numbers, rule_sums *sums)
+static int read_rules(struct counts_db *db, const struct counts_query *query, const int64_t *numbers, struct point *points,
+                      rule_sums *sums)
 {
     CLEANUP(sqlite3_finalizep) sqlite3_stmt *stmt = NULL;
     int status = prepare_rules(db, query, numbers, &stmt);
@@ -548,11 +573,13 @@ static int read_rules(struct counts_db *db, const struct counts_query *query, co
     while ((status = sqlite3_step(stmt)) == SQLITE_ROW) {
         size_t point = index_of(query, sqlite3_column_int64(stmt, 0));
         int64_t number = sqlite3_column_int64(stmt, 1);
+        if (number == OTHER)
+            points[point].dropped += (uint64_t)sqlite3_column_int64(stmt, 2 + DROPPED);
         for (size_t i = 0; i < query->rule_count; i++)
-            for (int k = 0; numbers[i] == number && k < RULE_COLUMNS; k++)
+            for (int k = 0; numbers[i] == number && k <= DROPPED; k++)
                 sums[i * query->points + point][k] += (uint64_t)sqlite3_column_int64(stmt, 2 + k);
     }
-    add_newest(query, sums);
+    add_newest(query, points, sums);
     return status == SQLITE_DONE ? SQLITE_OK : status;
 }
 
@@ -589,7 +616,7 @@ static void write_rule(const struct counts_query *query, const struct point *poi
         for (size_t i = 0; i < query->points; i++) {
             if (i > 0)
                 buf_char(out, ',');
-            if (points[i].known)
+            if (points[i].known && sums[i][DROPPED] == points[i].dropped)
                 buf_number(out, (int64_t)sums[i][k]);
             else
                 buf_add(out, SV("null"));
@@ -599,13 +626,13 @@ static void write_rule(const struct counts_query *query, const struct point *poi
     buf_char(out, '}');
 }
 
-static int write_rules(struct counts_db *db, const struct counts_query *query, const struct point *points, struct buf *out)
+static int write_rules(struct counts_db *db, const struct counts_query *query, struct point *points, struct buf *out)
 {
     CLEANUP_FREE rule_sums *sums = cleanup_calloc(query->points * query->rule_count, sizeof *sums);
     CLEANUP_FREE int64_t *numbers = cleanup_calloc(query->rule_count, sizeof *numbers);
     int status = sums && numbers ? find_numbers(db, query, numbers) : SQLITE_NOMEM;
     if (status == SQLITE_OK)
-        status = read_rules(db, query, numbers, sums);
+        status = read_rules(db, query, numbers, points, sums);
     if (status != SQLITE_OK)
         return status;
     buf_add(out, SV(",\n\"rules\": ["));
@@ -619,7 +646,7 @@ static int write_rules(struct counts_db *db, const struct counts_query *query, c
 static int write_since(struct counts_db *db, const struct counts_query *query, struct buf *out)
 {
     CLEANUP(sqlite3_finalizep) sqlite3_stmt *stmt = NULL;
-    int status = prepare(db, statements_of(query)->ends, &stmt);
+    int status = lite_prepare(db->db, statements_of(query)->ends, &stmt);
     if (status != SQLITE_OK)
         return status;
     status = sqlite3_step(stmt);
@@ -639,7 +666,7 @@ int counts_db_read(struct counts_db *db, const struct counts_query *query, struc
     int r = need_file(db, error);
     if (r < 0)
         return r;
-    int status = run(db, "BEGIN");
+    int status = lite_run(db->db, "BEGIN");
     if (status == SQLITE_OK)
         status = write_since(db, query, out);
     if (status == SQLITE_OK)
@@ -649,6 +676,34 @@ int counts_db_read(struct counts_db *db, const struct counts_query *query, struc
     else if (status == SQLITE_OK)
         write_all(query, points, out);
     if (status == SQLITE_OK)
-        status = run(db, "COMMIT");
+        status = lite_run(db->db, "COMMIT");
+    return status == SQLITE_OK ? 0 : fail(db, status, error);
+}
+
+/* ---- what was refused ---- */
+
+int counts_db_read_earlier(struct counts_db *db, int64_t now_s, struct counts_earlier *ret, struct weir_error *error)
+{
+    *ret = (struct counts_earlier){ .top = NULL };
+    int r = need_file(db, error);
+    if (r < 0)
+        return r;
+    int status = lite_run(db->db, "BEGIN");
+    if (status == SQLITE_OK)
+        status = lists_read(db->db, now_s, &db->key, ret);
+    if (status == SQLITE_OK)
+        status = lite_run(db->db, "COMMIT");
+    if (status == SQLITE_OK)
+        return 0;
+    counts_earlier_done(ret);
+    return fail(db, status, error);
+}
+
+int counts_db_forget_refused(struct counts_db *db, struct weir_error *error)
+{
+    int r = need_file(db, error);
+    if (r < 0)
+        return r;
+    int status = lists_forget(db->db);
     return status == SQLITE_OK ? 0 : fail(db, status, error);
 }

@@ -25,30 +25,27 @@ bool ended_has(const struct ended *ended, const struct cookie *session)
     return false;
 }
 
-/* Sessions that have expired need not be remembered. */
-static void forget_expired(struct ended_role *of, int64_t now_s)
+/* Sessions that have expired, or that `until_s` ends, need not be remembered. */
+static void forget(struct ended_role *of, int64_t now_s)
 {
     unsigned kept = 0;
     for (unsigned i = 0; i < of->count; i++)
-        if (of->sessions[i].ends_s > now_s)
+        if (of->sessions[i].ends_s > now_s && cookie_began_s(&of->sessions[i]) > of->until_s)
             of->sessions[kept++] = of->sessions[i];
     of->count = kept;
 }
 
 static void add(struct ended_role *of, const struct cookie *session, int64_t now_s)
 {
-    forget_expired(of, now_s);
-    if (of->count < ENDED_MAX) {
-        of->sessions[of->count++] = *session;
-        return;
+    forget(of, now_s);
+    if (of->count == ENDED_MAX) {
+        of->until_s = cookie_began_s(&of->sessions[0]);
+        for (unsigned i = 1; i < of->count; i++)
+            if (cookie_began_s(&of->sessions[i]) < of->until_s)
+                of->until_s = cookie_began_s(&of->sessions[i]);
+        forget(of, now_s);
     }
-    /* A session may have begun before the clock was set back. */
-    int64_t until_s = cookie_began_s(session);
-    for (unsigned i = 0; i < of->count; i++)
-        if (cookie_began_s(&of->sessions[i]) > until_s)
-            until_s = cookie_began_s(&of->sessions[i]);
-    of->until_s = until_s > now_s ? until_s : now_s;
-    of->count = 0;
+    of->sessions[of->count++] = *session;
 }
 
 /* ---- the file ---- */

@@ -1,6 +1,7 @@
 /* The sessions that were ended by signing out, until they would have expired. The value of a cookie stays valid until then,
  * so this list must not forget one: it is stored in the file ended-sessions of the data folder, and when the list of a role
- * is full, all sessions of that role that began until then end. All of it belongs to one thread. */
+ * is full, it makes room for the next: all sessions of that role end that began no later than the oldest in the list. All
+ * of it belongs to one thread. */
 #ifndef SERVE_ENDED_H
 #define SERVE_ENDED_H
 

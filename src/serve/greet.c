@@ -1,4 +1,4 @@
-/* What a start prints: the addresses of the service, and commands to try first. */
+/* Prints the addresses of the service at the start, and commands to try first. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/instant.h"
 #include "serve/admin.h"
@@ -31,8 +30,9 @@ struct live {
     uv_timer_t timer; /* runs while there are streams */
     struct live_stream streams[STREAMS_MAX];
     unsigned count;
-    struct tally_mark mark; /* the counters at the event before */
-    int64_t marked_us;      /* by the clock that does not step */
+    struct buf event;       /* the newest one */
+    struct tally_mark mark; /* the counters at that event */
+    int64_t marked_us;      /* by the clock that does not step; 0: there was no event yet */
 };
 
 /* ---- an event ---- */
@@ -53,26 +53,35 @@ static void add_busiest(const struct live *live, struct buf *out)
     buf_char(out, ']');
 }
 
+/* An empty text: there is none. */
+static void add_problem(const char *name, const char *text, struct buf *out)
+{
+    buf_printf(out, ",\"%s\":", name);
+    if (text[0])
+        buf_json(out, weir_str(text));
+    else
+        buf_add(out, SV("null"));
+}
+
 static void add_store(const struct weir_store_status *store, struct buf *out)
 {
     if (!store->configured) {
         buf_add(out, SV(",\"store\":null"));
         return;
     }
-    buf_printf(out, ",\"store\":{\"up\":%s,\"problem\":", store->up ? "true" : "false");
-    if (store->problem[0])
-        buf_json(out, weir_str(store->problem));
-    else
-        buf_add(out, SV("null"));
+    buf_printf(out, ",\"store\":{\"up\":%s", store->up ? "true" : "false");
+    add_problem("problem", store->problem, out);
     buf_printf(out, ",\"lease_tokens_held\":%llu}", (unsigned long long)store->held);
 }
 
 static void add_state(const struct live *live, const struct status_facts *facts, struct buf *out)
 {
     const struct weir_status *engine = &facts->engine;
-    buf_printf(out, ",\"rules\":{\"count\":%llu,\"version\":%llu,\"problem_count\":%zu,\"source_reachable\":%s}",
+    buf_printf(out, ",\"rules\":{\"count\":%llu,\"version\":%llu,\"problem_count\":%zu,\"source_reachable\":%s",
                (unsigned long long)engine->rules, (unsigned long long)facts->rules_version, facts->source.problem_count,
                facts->source.reachable ? "true" : "false");
+    add_problem("source_problem", facts->source.reachable ? "" : facts->source.problem, out);
+    buf_char(out, '}');
     buf_printf(out, ",\"table\":{\"cells\":%llu,\"fill\":%.6f,\"drops\":%llu,\"drops_at_limit\":%llu}",
                (unsigned long long)engine->cells, engine->cells ? (double)facts->used_cells / (double)engine->cells : 0,
                (unsigned long long)engine->drops, (unsigned long long)engine->drops_at_limit);
@@ -84,19 +93,21 @@ static void add_state(const struct live *live, const struct status_facts *facts,
     buf_printf(out, "},\"streams\":%u", live->count);
 }
 
-/* Since the mark, which it moves. */
-static bool write_event(struct live *live, struct buf *out)
+/* Since the mark, which it moves. Returns false, and there is no event, if there is no memory. */
+static bool write_event(struct live *live)
 {
+    struct buf *out = &live->event;
     struct status_facts facts;
     char time[INSTANT_TEXT_MAX];
     int64_t steady_us = clock_steady_us();
+    buf_clear(out);
     if (tally_read(live->server->tally) < 0)
         return false;
     struct tally_all all = tally_since(live->server->tally, &live->mark);
     status_look(live->server, &facts);
     instant_text(facts.now_us - facts.now_us % US_PER_MS, time);
     buf_printf(out, "data: {\"time\":\"%s\",\"interval_s\":%.3f", time,
-               (double)(steady_us - live->marked_us) / (double)US_PER_S);
+               live->marked_us ? (double)(steady_us - live->marked_us) / (double)US_PER_S : 0.0);
     buf_printf(out,
                ",\"decisions\":{\"allowed\":%llu,\"refused\":%llu,\"shadow\":%llu,\"without_rule\":%llu},\"errors\":%llu",
                (unsigned long long)all.allowed, (unsigned long long)all.refused, (unsigned long long)all.shadow,
@@ -104,8 +115,10 @@ static bool write_event(struct live *live, struct buf *out)
     add_busiest(live, out);
     add_state(live, &facts, out);
     buf_add(out, SV("}\n\n"));
-    if (out->failed || tally_set_mark(live->server->tally, &live->mark) < 0)
+    if (out->failed || tally_set_mark(live->server->tally, &live->mark) < 0) {
+        buf_clear(out);
         return false;
+    }
     live->marked_us = steady_us;
     return true;
 }
@@ -122,14 +135,12 @@ static void on_time(uv_timer_t *timer)
 {
     struct live *live = timer->data;
     int64_t now_ms = loop_now_ms(live->loop);
-    CLEANUP(buf_done) struct buf event;
-    buf_init(&event, EVENT_BYTES_MAX);
-    bool written = write_event(live, &event);
+    bool written = write_event(live);
     for (int i = 0; i < STREAMS_MAX; i++) {
         struct live_stream *stream = &live->streams[i];
         if (!stream->stream || stream->over)
             continue;
-        if (written && !http_stream_send(stream->stream, buf_sv(&event)))
+        if (written && !http_stream_send(stream->stream, buf_sv(&live->event)))
             stream->over = true;
         else if (now_ms - stream->since_ms >= STREAM_MS_MAX || admin_caller(stream->call).role < ROLE_READ)
             end_stream(stream);
@@ -153,12 +164,13 @@ static struct live_stream *find_free(struct live *live)
     return NULL;
 }
 
-/* The first client begins the counting. */
+/* The first client begins the counting: its first event has counted for no time, and has the state of everything else. */
 static void start(struct live *live)
 {
     if (tally_read(live->server->tally) == 0)
         tally_set_mark(live->server->tally, &live->mark);
-    live->marked_us = clock_steady_us();
+    live->marked_us = 0;
+    write_event(live);
     uv_timer_start(&live->timer, on_time, EVERY_MS, EVERY_MS);
 }
 
@@ -195,6 +207,9 @@ void admin_live(struct http_call *call, struct server *server)
     if (live->count++ == 0)
         start(live);
     http_stream_send(opened, SV("retry: 2000\n\n"));
+    /* Nobody waits for the first one. What it counts was before the next event. */
+    if (live->event.len > 0)
+        http_stream_send(opened, buf_sv(&live->event));
 }
 
 /* ---- life ---- */
@@ -208,6 +223,7 @@ int live_new(struct live **ret, struct server *server)
     live->loop = &server->loops[server->loop_count];
     uv_timer_init(&live->loop->uv, &live->timer);
     live->timer.data = live;
+    buf_init(&live->event, EVENT_BYTES_MAX);
     *ret = live;
     return 0;
 }
@@ -217,5 +233,6 @@ void live_free(struct live *live)
     if (!live)
         return;
     tally_mark_done(&live->mark);
+    buf_done(&live->event);
     free(live);
 }

@@ -11,12 +11,14 @@ static void set_subject(struct recent_refusal *ret, const struct subject *subjec
     subject_copy(&ret->subject, subject ? subject : &nobody);
 }
 
+/* After its subject. */
 static void set_request(struct recent_refusal *ret, struct weir *weir, const struct weir_request *request)
 {
     char client[IP_TEXT_MAX];
     size_t len = weir_client(weir, request, client);
     recent_fill_request(&ret->request, request, sv_of(client, len));
     ret->of_request = true;
+    weir_plan_of(weir, request, subject_rule(&ret->subject), &ret->plan);
 }
 
 static enum recent_reason reason_of(const struct weir_verdict *verdict)
@@ -60,6 +62,6 @@ void refusal_note_throttle(struct recent_refusal *ret, const struct subject *sub
     ret->status = 0;
     ret->retry_after_ms = WEIR_NEVER;
     ret->reason = RECENT_LIMIT;
-    ret->limit[0] = '\0';
+    ret->limit[0] = ret->plan.name[0] = ret->plan.header[0] = '\0';
     set_subject(ret, subject);
 }

@@ -58,7 +58,7 @@ struct sample {
     struct sample_names names;
 };
 
-/* What `seq` is once request i is written. */
+/* Returns the value of `seq` after request i was written. */
 static inline uint64_t slot_seq(const struct sample *sample, uint64_t i)
 {
     return i / sample->capacity * 2 + 2;

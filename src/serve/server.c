@@ -17,9 +17,11 @@
 #include "base/err.h"
 #include "serve/admin.h"
 #include "serve/counts.h"
+#include "serve/counts_lists.h"
 #include "serve/http_decide.h"
 #include "serve/live.h"
 #include "serve/log.h"
+#include "serve/refusals.h"
 #include "serve/resp_conn.h"
 #include "serve/rule_sync.h"
 #include "serve/sample.h"
@@ -190,11 +192,21 @@ static int listen_all(struct server *server, struct weir_error *error)
     return 0;
 }
 
+static void restore(struct server *server, struct counts_earlier *earlier)
+{
+    top_watch_restore(server->top_watch, STEAL(earlier->top), earlier->since_us);
+    refusals_restore(server->refusals, &earlier->recent);
+}
+
 static int watch(struct server *server, struct weir_error *error)
 {
     int r = tally_new(&server->tally, server);
     if (r == 0)
-        r = counts_new(&server->counts, server);
+        r = refusals_new(&server->refusals, server);
+    if (r == 0)
+        r = top_watch_start(&server->top_watch, server);
+    if (r == 0)
+        r = counts_new(&server->counts, server, restore);
     if (r == 0)
         r = live_new(&server->live, server);
     return r < 0 ? err_no_memory(error) : 0;
@@ -218,8 +230,6 @@ static int start(struct server *server, struct weir_error *error)
         r = rule_sync_start(&server->rule_sync, config, &server->weir, error);
     if (r == 0)
         r = watch(server, error);
-    if (r == 0 && top_watch_start(&server->top_watch, server) < 0)
-        r = err_no_memory(error);
     for (unsigned i = 0; r == 0 && config->counters && i < server->loop_count; i++)
         r = loop_open_store(&server->loops[i], server->weir, error);
     for (unsigned i = 0; r == 0 && i <= server->loop_count; i++) {
@@ -315,9 +325,9 @@ static void begin_end(struct server *server)
     log_say(LEVEL_INFO, "stop", "answering the requests that were accepted, for at most %u ms", server->config.drain_ms);
 }
 
-/* counts_free reads what the loops have counted, hence after their end. rule_sync_stop ends what the admin listener had
- * begun, hence before the loops are gone; and it closes the engine, hence after they have left the store, and after a
- * simulation, which reads its rules. */
+/* top_watch_stop and counts_free read what the loops have counted, hence after their end. rule_sync_stop ends what the
+ * admin listener had begun, hence before the loops are gone; and it closes the engine, hence after they have left the
+ * store, and after a simulation, which reads its rules. */
 static void server_done(struct server *server)
 {
     unsigned loops = server->loops ? server->loop_count + 1 : 0;
@@ -331,6 +341,7 @@ static void server_done(struct server *server)
         loop_join(&server->loops[i]);
     for (unsigned i = 0; i < loops; i++)
         loop_close_store(&server->loops[i]);
+    top_watch_stop(server->top_watch);
     counts_free(server->counts);
     simulation_stop(server);
     rule_sync_stop(server->rule_sync);
@@ -339,6 +350,7 @@ static void server_done(struct server *server)
     live_free(server->live);
     tally_free(server->tally);
     top_watch_free(server->top_watch);
+    refusals_free(server->refusals);
     free(server->loops);
     admin_state_free(server->admin);
     config_done(&server->config);

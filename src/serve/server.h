@@ -8,6 +8,7 @@
 
 struct counts;
 struct live;
+struct refusals;
 struct rule_sync;
 struct admin_state;
 struct tally;
@@ -39,6 +40,7 @@ struct server {
     struct top_watch *top_watch; /* these are the admin loop's, too */
     struct tally *tally;
     struct counts *counts;
+    struct refusals *refusals;
     struct live *live;
 };
 

@@ -1,5 +1,5 @@
-/* What would a change of the rules have done? Replays recent requests, or those of a log, with the rules in force and with
- * the changed ones. A thread of low priority does it, one simulation at a time (admin_simulate.c). */
+/* Shows the effect that a change of the rules would have had: replays recent requests, or those of a log, with the rules in
+ * force and with the changed ones. A thread of low priority does it, one simulation at a time (admin_simulate.c). */
 #ifndef SERVE_SIMULATION_H
 #define SERVE_SIMULATION_H
 
@@ -47,7 +47,7 @@ enum simulation_input { INPUT_SAMPLE, INPUT_JSON, INPUT_COMBINED };
 
 struct json_t;
 
-/* What was asked. */
+/* The question. */
 struct simulation_asked {
     struct json_t *json;  /* owns what follows */
     struct json_t *rules; /* a list of rules; NULL: none */
@@ -55,6 +55,7 @@ struct simulation_asked {
     sv log;
     enum simulation_input input;
     unsigned top;
+    bool strict; /* a bad line of an access log is an error */
 };
 
 /* From simulation_ask.c. Each returns 0, or -1 with the answer in `task`. */

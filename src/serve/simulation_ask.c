@@ -28,7 +28,7 @@ static int no_memory(struct simulation_task *task)
 
 /* ---- the body ---- */
 
-static const char *const fields[] = { "rules", "remove", "input", "log", "top" };
+static const char *const fields[] = { "rules", "remove", "input", "log", "strict", "top" };
 static const char *const inputs[] = { "sample", "json", "combined", NULL };
 
 static bool is_field(const char *name)
@@ -62,8 +62,11 @@ static int read_fields(struct simulation_task *task, json_t *body, struct simula
     const char *name;
     json_t *value;
     json_object_foreach(body, name, value) if (!is_field(name)) return simulation_refuse(
-        task, 400, "allowed: rules, remove, input, log, top", "unknown field `%.100s`", name);
-    const json_t *top = json_object_get(body, "top");
+        task, 400, "allowed: rules, remove, input, log, strict, top", "unknown field `%.100s`", name);
+    const json_t *top = json_object_get(body, "top"), *strict = json_object_get(body, "strict");
+    ret->strict = json_is_true(strict);
+    if (strict && !json_is_boolean(strict))
+        return simulation_refuse(task, 400, NULL, "strict: must be true or false");
     ret->rules = json_object_get(body, "rules");
     ret->remove = json_object_get(body, "remove");
     if (ret->rules && (!json_is_array(ret->rules) || json_array_size(ret->rules) > SIMULATION_RULES_MAX))

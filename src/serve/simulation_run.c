@@ -1,4 +1,5 @@
 /* Replays requests with two sets of rules, side by side: so both have seen the same requests wherever it stops. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -35,6 +36,8 @@ struct run {
     struct buf changed;    /* JSON: the requests whose verdict changes */
     struct buf not_judged; /* JSON: rules */
     struct buf missing;    /* JSON: headers */
+    struct buf bad;        /* JSON: the first bad lines */
+    char first_bad[TRAFFIC_WHY_MAX + 40];
     struct sampled sampled;
 };
 
@@ -49,6 +52,7 @@ static void run_free(struct run *run)
     buf_done(&run->changed);
     buf_done(&run->not_judged);
     buf_done(&run->missing);
+    buf_done(&run->bad);
     free(run);
 }
 CLEANUP_POINTER(struct run *, run_free);
@@ -198,6 +202,21 @@ static int bad_line(struct run *run, const char *why)
     return simulation_refuse(run->task, 400, NULL, "log: line %llu: %s", (unsigned long long)run->lines, why);
 }
 
+/* Clients write what is in an access log, and a log that is rotated or cut ends in half a line. */
+static int skip_line(struct run *run, const char *why)
+{
+    uint64_t before = run->now.replay.totals.bad_lines++;
+    run->then.replay.totals.bad_lines++;
+    if (before == 0)
+        snprintf(run->first_bad, sizeof run->first_bad, "line %llu: %s", (unsigned long long)run->lines, why);
+    if (before >= TRAFFIC_BAD_SHOWN)
+        return 0;
+    buf_printf(&run->bad, "%s{\"line\":%llu", before ? "," : "", (unsigned long long)run->lines);
+    add_text(&run->bad, "why", weir_str(why));
+    buf_char(&run->bad, '}');
+    return 0;
+}
+
 /* The line may be changed. */
 static int replay_line(struct run *run, char *line, size_t len)
 {
@@ -205,7 +224,7 @@ static int replay_line(struct run *run, char *line, size_t len)
     struct traffic *traffic = &run->sampled.traffic;
     bool json = run->asked.input == INPUT_JSON;
     if (!(json ? traffic_from_json : traffic_from_log)(line, len, traffic, why))
-        return bad_line(run, why);
+        return json || run->asked.strict ? bad_line(run, why) : skip_line(run, why);
     int r = traffic->set_rules ? 0 : replay_both(run, traffic);
     int failed = traffic->set_rules ? bad_line(run, "set_rules is not allowed here; send the rules in `rules`")
                  : r < 0            ? bad_line(run, err_text((enum weir_code)r))
@@ -231,6 +250,8 @@ static int replay_log(struct run *run)
         if (replay_line(run, line, text.len) < 0)
             return -1;
     }
+    if (run->now.replay.totals.bad_lines > 0 && run->replayed == 0)
+        return simulation_refuse(run->task, 400, NULL, "log: %s; no line before or after it is one either", run->first_bad);
     run->input_count = run->replayed;
     run->part = run->asked.log.len ? 1 - (double)rest.len / (double)run->asked.log.len : 1;
     return 0;
@@ -266,8 +287,13 @@ static void add_input(const struct run *run, struct buf *out)
         buf_add(out, SV("],\"not_judged\":["));
         buf_add(out, buf_sv(&run->not_judged));
         buf_char(out, ']');
-    } else
+    } else {
         add_count(out, "lines", run->lines);
+        add_count(out, "bad_lines", run->now.replay.totals.bad_lines);
+        buf_add(out, SV(",\"bad\":["));
+        buf_add(out, buf_sv(&run->bad));
+        buf_char(out, ']');
+    }
     buf_char(out, '}');
 }
 
@@ -283,7 +309,7 @@ static void answer(const struct run *run)
                (unsigned long long)run->to_refused, (unsigned long long)run->to_passed);
     buf_add(out, buf_sv(&run->changed));
     buf_add(out, SV("]}}\n"));
-    out->failed = out->failed || run->changed.failed || run->missing.failed || run->not_judged.failed;
+    out->failed = out->failed || run->changed.failed || run->missing.failed || run->not_judged.failed || run->bad.failed;
     run->task->status = 200;
 }
 
@@ -308,7 +334,7 @@ static void note_unjudged(sv rule, const char *why, void *data)
 /* Takes over the rules. */
 static int start_side(struct run *run, struct side *side, struct rules *rules)
 {
-    static const struct tally_bounds bounds = { SIMULATION_SUBJECTS, SIMULATION_NAMES };
+    static const struct totals_bounds bounds = { SIMULATION_SUBJECTS, SIMULATION_NAMES };
     struct simulation_task *task = run->task;
     if (is_hashed(run) && !pseudonym_rules(&task->key, rules, note_unjudged, run)) {
         rules_free(rules);
@@ -356,6 +382,7 @@ void simulation_run(struct simulation_task *task)
     buf_init(&run->changed, 1 << 20);
     buf_init(&run->not_judged, 4 << 20);
     buf_init(&run->missing, 4 << 20);
+    buf_init(&run->bad, 1 << 20);
     if (start(run) < 0 || replay_input(run) < 0)
         return;
     if (task->cancelled(task->data))

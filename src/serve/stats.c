@@ -288,8 +288,9 @@ static void note_refused(struct stats *stats, struct weir *weir, const struct we
             penalised_add(stats->penalised, &entry, now_us);
         if (known)
             top_add(stats->top, &entry.subject, now_us);
-        if (recent_wants(stats->recent, known ? entry.subject.key : NO_KEY, now_us))
-            refusal_note(recent_add(stats->recent, now_us), weir, &requests[i], v, known ? &entry.subject : NULL);
+        if (!recent_wants(stats->recent, known ? entry.subject.key : NO_KEY, now_us))
+            continue;
+        refusal_note(recent_add(stats->recent, now_us), weir, &requests[i], v, known ? &entry.subject : NULL);
     }
 }
 

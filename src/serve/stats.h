@@ -87,8 +87,8 @@ void stats_limit(const struct stats *stats, size_t i, struct stats_limit *ret);
 uint64_t stats_without_rule(const struct stats *stats);
 void stats_latency(const struct stats *stats, struct stats_latency *ret);
 uint64_t stats_refunds(const struct stats *stats);
-/* What a rule said to the requests that it applied to, whatever other rules said: it had room, or it refused, or it would
- * have refused in shadow mode. Of STATS_THROTTLE: what CL.THROTTLE answered. */
+/* The judgements of a rule on the requests that it applied to, whatever other rules said: it had room, or it refused, or it
+ * would have refused in shadow mode. For STATS_THROTTLE they are the answers of CL.THROTTLE. */
 struct stats_said {
     uint64_t passed, refused, would_refuse;
 };

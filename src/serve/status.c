@@ -309,11 +309,9 @@ static void add_subject(const struct top_entry *entry, bool first, struct buf *o
                (unsigned long long)entry->error);
 }
 
-void status_write_top_list(const struct server *server, const struct top_list *list, int64_t start_us, int64_t now_us,
-                           unsigned most, sv rule, struct buf *out)
+void status_write_top_list(const struct top_list *list, int64_t start_us, int64_t now_us, unsigned most, sv rule,
+                           struct buf *out)
 {
-    if (start_us < server->started_us)
-        start_us = server->started_us;
     buf_printf(out, "{\"window_s\": %.3f, \"refused\": %llu, \"unlisted_at_most\": %llu, \"subjects\": [",
                now_us > start_us ? (double)(now_us - start_us) / (double)US_PER_S : 0, (unsigned long long)list->total,
                (unsigned long long)list->unlisted);
@@ -335,7 +333,8 @@ void status_write_top(struct server *server, unsigned most, sv rule, struct buf 
             return;
         }
     top_list_sort(&list);
-    status_write_top_list(server, &list, (now_us / TOP_WINDOW_US - 1) * TOP_WINDOW_US, now_us, most, rule, out);
+    int64_t start_us = (now_us / TOP_WINDOW_US - 1) * TOP_WINDOW_US;
+    status_write_top_list(&list, start_us > server->started_us ? start_us : server->started_us, now_us, most, rule, out);
 }
 
 /* ---- penalties ---- */
@@ -377,5 +376,8 @@ void status_write_penalties(struct server *server, unsigned most, sv rule, struc
         if (running++ < most)
             add_penalty(&list.entries[i], &views[i], now_us, listed++ == 0, out);
     }
-    buf_printf(out, "],\n\"running\": %zu, \"left_out\": %llu}\n", running, (unsigned long long)list.left_out);
+    char since[INSTANT_TEXT_MAX];
+    instant_text(server->started_us - server->started_us % US_PER_S, since);
+    buf_printf(out, "],\n\"running\": %zu, \"left_out\": %llu, \"since\": \"%s\"}\n", running,
+               (unsigned long long)list.left_out, since);
 }

@@ -15,9 +15,9 @@ enum { STATUS_TOP_DEFAULT = 20, STATUS_TOP_MAX = 1000, STATUS_BYTES_MAX = 32 << 
 void status_write(struct server *server, struct buf *out);
 /* At most `most` subjects; `rule` empty: of all rules. */
 void status_write_top(struct server *server, unsigned most, sv rule, struct buf *out);
-/* The same for a list that is sorted, of the time from start_us, or from the start of the service, on. */
-void status_write_top_list(const struct server *server, const struct top_list *list, int64_t start_us, int64_t now_us,
-                           unsigned most, sv rule, struct buf *out);
+/* The same for a list that is sorted, of the time from start_us on. */
+void status_write_top_list(const struct top_list *list, int64_t start_us, int64_t now_us, unsigned most, sv rule,
+                           struct buf *out);
 /* The same for penalties that run. */
 void status_write_penalties(struct server *server, unsigned most, sv rule, struct buf *out);
 

@@ -1,4 +1,4 @@
-/* What all reports are made of: status*.c, counts.c and live.c. */
+/* The facts for all reports: status*.c, counts.c and live.c use them. */
 #ifndef SERVE_STATUS_FACTS_H
 #define SERVE_STATUS_FACTS_H
 

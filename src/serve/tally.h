@@ -1,4 +1,4 @@
-/* What all loops have counted together, by rule, read as often as somebody likes: for counts over time and live figures. It
+/* The sum of the counters of all loops, by rule, for counts over time and live figures. It may be read at any time. It
  * remembers where each loop counts which rule, so that reading 10,000 rules takes less than a millisecond.
  *
  * It belongs to the thread of the admin loop, and to the main thread after that loop's end. */
@@ -37,7 +37,7 @@ void tally_mark_done(struct tally_mark *mark);
 /* Remembers what was read last. Returns 0 or WEIR_E_NO_MEMORY: then the mark stays as it was. */
 int tally_set_mark(const struct tally *tally, struct tally_mark *mark);
 
-/* What has been counted between the mark and the last reading. */
+/* Return the counts between the mark and the last reading. */
 struct tally_all tally_since(const struct tally *tally, const struct tally_mark *mark);
 struct stats_said tally_rule_since(const struct tally *tally, const struct tally_mark *mark, size_t i);
 

@@ -9,7 +9,7 @@ struct config;
 
 enum { TOKEN_MAX = 256 };
 
-/* What a client of the admin listener may do. Each role may also do what those before it may. */
+/* The rights of a client of the admin listener. Each role has those of the roles before it, too. */
 enum role { ROLE_NONE, ROLE_READ, ROLE_OPERATE, ROLE_ADMIN, ROLES };
 extern const char *const role_names[ROLES]; /* "none", "read", "operate", "admin" */
 

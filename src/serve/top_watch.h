@@ -5,10 +5,15 @@
 #include "base/buf.h"
 
 struct server;
+struct top_history;
 struct top_watch;
 
 /* Before the admin loop starts. */
 int top_watch_start(struct top_watch **ret, struct server *server);
+/* Takes over the lists of earlier runs, which begin at since_us; 0: there are none. In the admin loop. */
+void top_watch_restore(struct top_watch *watch, struct top_history *earlier, int64_t since_us);
+/* After the loops have ended: hands over what they have counted until now. */
+void top_watch_stop(struct top_watch *watch);
 /* After loop_done of the admin loop. */
 void top_watch_free(struct top_watch *watch);
 

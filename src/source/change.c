@@ -257,7 +257,7 @@ static bool text_fits(sv text, size_t max)
     return text.len <= max && utf8_valid(text) && !memchr(text.ptr ? text.ptr : "", 0, text.len);
 }
 
-static int check_author(struct source_author author, struct weir_error *error)
+int source_check_author(struct source_author author, struct weir_error *error)
 {
     if (!text_fits(author.who, WHO_MAX))
         return err_set(error, WEIR_E_INVALID, "the name of who makes a change has at most %d bytes of UTF-8", WHO_MAX);
@@ -274,7 +274,7 @@ static int change(struct source *source, bool one_override, plan_maker *make, vo
     struct weir_error own = { .code = WEIR_OK };
     CLEANUP(snapshot_done) struct snapshot snapshot = { 0 }, after = { 0 };
     struct plan plan = { .source = source, .snapshot = &snapshot, .arena = &snapshot.arena, .error = &own };
-    int r = check_author(author, &own);
+    int r = source_check_author(author, &own);
     if (r == 0)
         r = source->backend->begin(source, true, one_override ? &none : NULL, &snapshot, &own);
     bool begun = r == 0;

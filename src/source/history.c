@@ -70,15 +70,15 @@ static void row_json(const struct stored_row *row, struct buf *out)
 }
 
 /* The column is shorter than a subject may be; the whole subject is in the row's JSON. */
-static sv row_key(const struct stored_row *row, char room[ROW_KEY_MAX + 1])
+static sv row_key(sv whole, char room[ROW_KEY_MAX + 1])
 {
     static const struct hash_key key = { 0 };
-    if (row->key.len <= ROW_KEY_MAX)
-        return row->key;
+    if (whole.len <= ROW_KEY_MAX)
+        return whole;
     struct hash hash;
     hash_init(&hash, &key);
-    hash_text(&hash, row->key.ptr, row->key.len);
-    sv start = utf8_cut(row->key, ROW_KEY_MAX - 20);
+    hash_text(&hash, whole.ptr, whole.len);
+    sv start = utf8_cut(whole, ROW_KEY_MAX - 20);
     int n = snprintf(room, ROW_KEY_MAX + 1, "%.*s… %016llx", SV_FMT(start), (unsigned long long)hash_final(&hash));
     return sv_of(room, (size_t)n);
 }
@@ -157,7 +157,7 @@ static int add_event(struct source *source, const struct buf *statement, const s
         { .text = author.note },
         { .text = weir_str(change->what) },
         { .text = weir_str(table_names[row->table]) },
-        { .text = row_key(row, room) },
+        { .text = row_key(row->key, room) },
         { .text = row->rule },
         { .text = shown_row(change->before, &before), .null = !change->before },
         { .text = shown_row(change->after, &after), .null = !change->after },
@@ -182,7 +182,54 @@ int history_add(struct source *source, const struct plan *plan, struct source_au
     return r;
 }
 
+static int record(struct source *source, const struct source_act *act, struct source_author author,
+                  struct weir_error *error)
+{
+    char now[INSTANT_TEXT_MAX], room[ROW_KEY_MAX + 1];
+    CLEANUP(buf_done) struct buf statement;
+    buf_init(&statement, STATEMENT_MAX);
+    int r = sql_table(source->sql, table_names[TABLE_HISTORY], &source->tables[TABLE_HISTORY], error);
+    if (r == 0)
+        r = table_check(source, TABLE_HISTORY, false, error);
+    if (r < 0)
+        return r;
+    instant_text(clock_now_us(), now);
+    table_insert(source, TABLE_HISTORY, true, &statement);
+    struct sql_value values[] = {
+        { .text = weir_str(now) },       { .text = author.who },
+        { .text = author.note },         { .text = weir_str(act->what) },
+        { .text = SV(SOURCE_SUBJECTS) }, { .text = row_key(act->subject, room) },
+        { .text = act->rule },           { .null = true },
+        { .text = act->details },
+    };
+    return source_run(source, &statement, values, 9, NULL, NULL, NULL, error);
+}
+
+int source_record(struct source *source, const struct source_act *act, struct source_author author,
+                  struct weir_error *error)
+{
+    if (source->address.kind == SOURCE_FILE)
+        return 0;
+    int r = source_check_author(author, error);
+    if (r == 0)
+        r = source_connect(source, error);
+    if (r == 0)
+        r = sql_begin(source->sql, SQL_CHANGE, error);
+    if (r < 0)
+        return r;
+    r = record(source, act, author, error);
+    if (r == 0)
+        return sql_commit(source->sql, error);
+    sql_rollback(source->sql);
+    return r;
+}
+
 /* ---- looking up ---- */
+
+bool source_event_is_change(const struct source_event *event)
+{
+    return !sv_eq(event->table, SV(SOURCE_SUBJECTS));
+}
 
 struct listing {
     source_event_row *row;
@@ -359,6 +406,8 @@ static int look_at_event(const struct source_event *event, void *data, struct we
 {
     struct undo *u = data;
     uint64_t number;
+    if (u->number == 0 && !source_event_is_change(event))
+        return 0;
     for (size_t i = 0; u->number == 0 && i < u->undone_count; i++)
         if (u->undone[i] == event->number)
             return 0;
@@ -455,6 +504,10 @@ static int make_undo(struct plan *plan, void *data)
         is_of_settings(u->id) ? sv_eq(event->table, weir_str(table_names[TABLE_SETTINGS])) : sv_eq(u->id, event->rule);
     if (u->id.len > 0 && !of_it)
         return not_its_change(u, plan->error);
+    if (!source_event_is_change(event))
+        return err_set(plan->error, WEIR_E_INVALID,
+                       "change %lld (%.*s) cannot be undone: it changed what a subject has used, and no rule",
+                       (long long)event->number, SV_FMT(utf8_cut(event->what, 40)));
     struct stored_row *then = NULL, *later = NULL;
     r = row_then(plan, event, event->before, &then);
     if (r == 0)

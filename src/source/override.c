@@ -1,4 +1,5 @@
 /* Overrides: one that is set or removed, many that are imported, and reading a part of them. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -250,17 +251,31 @@ int overrides_import(struct plan *plan, struct rule_row *rows, size_t count)
 
 /* ---- reading some of them ---- */
 
+static bool follows(const struct source_overrides *which, const struct source_row *row)
+{
+    int order = which->after_rule.len > 0 ? sv_compare(row->rule, which->after_rule) : 0;
+    return order != 0 ? order > 0 : which->after.len == 0 || sv_compare(row->key, which->after) > 0;
+}
+
 static bool is_wanted(const struct source_overrides *which, const struct source_row *row)
 {
     return (which->rule.len == 0 || sv_eq(row->rule, which->rule)) &&
-           (which->subject.len == 0 || sv_eq(row->key, which->subject)) &&
-           (which->after.len == 0 || sv_compare(row->key, which->after) > 0);
+           (which->subject.len == 0 || sv_eq(row->key, which->subject)) && follows(which, row);
+}
+
+static int compare_overrides(const void *a, const void *b)
+{
+    const struct source_row *x = a, *y = b;
+    int order = sv_compare(x->rule, y->rule);
+    return order ? order : sv_compare(x->key, y->key);
 }
 
 /* A file is read whole. */
 static void leave_out_others(const struct source_overrides *which, struct source_reading *reading)
 {
     size_t kept = 0;
+    if (which->most != UINT_MAX && reading->override_count > 1)
+        qsort(reading->overrides, reading->override_count, sizeof *reading->overrides, compare_overrides);
     for (size_t i = 0; i < reading->override_count && kept < which->most; i++)
         if (is_wanted(which, &reading->overrides[i]))
             reading->overrides[kept++] = reading->overrides[i];

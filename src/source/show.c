@@ -221,6 +221,7 @@ void source_event_json(const struct source_event *event, enum source_secrets sec
     add_field(out, "table", event->table);
     add_field(out, "row", event->key);
     add_field(out, "note", event->note);
+    buf_printf(out, ",\"undoable\":%s", source_event_is_change(event) ? "true" : "false");
     source_json_add_member("before", setting_text(name, event->before, secrets), out);
     source_json_add_member("after", setting_text(name, event->after, secrets), out);
     buf_char(out, '}');

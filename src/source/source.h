@@ -69,10 +69,12 @@ void source_reading_done(struct source_reading *reading); /* frees reading->rule
 struct source_overrides {
     sv rule;       /* of this rule; empty: of all */
     sv subject;    /* as the row has it; empty: all */
+    sv after_rule; /* of all rules: only those that follow the subject `after` of this rule */
     sv after;      /* only those that follow this subject */
-    unsigned most; /* 0: none at all */
+    unsigned most; /* 0: none at all; UINT_MAX: no page, so that those of a file have the order of the file */
 };
-/* Reads rules and settings, and only these overrides: quickly, although there may be many others. */
+/* Reads rules and settings, and only these overrides: quickly, although there may be many others. A page of them is in the
+ * order of rules and subjects, byte by byte. */
 int source_read_overrides(struct source *source, const struct source_overrides *which, struct source_reading *ret,
                           struct weir_error *error);
 /* The same for one subject (see override_subject_text()), however it is spelled. WEIR_E_UNKNOWN_RULE: it has none. */
@@ -160,10 +162,12 @@ int source_import(struct source *source, sv text, bool replace, struct source_au
 struct source_event {
     int64_t number; /* rises */
     sv at, who, note;
-    sv what; /* "add", "change", "remove", "enable", "disable", "undo 17" */
+    sv what; /* "add", "change", "remove", "enable", "disable", "undo 17"; of a subject: see struct source_act */
     sv table, key, rule;
     sv before, after; /* as JSON; empty: was not there */
 };
+/* Whether it changed a row, so that it can be undone. */
+bool source_event_is_change(const struct source_event *event);
 typedef int source_event_row(const struct source_event *event, void *data, struct weir_error *error);
 /* In place of the id of a rule, which has no such character: all settings. */
 #define SOURCE_SETTINGS SV("\n")
@@ -171,6 +175,19 @@ typedef int source_event_row(const struct source_event *event, void *data, struc
 /* The newest first; id empty: of everything. `before`: only changes with a lower number; 0: all. */
 int source_history(struct source *source, sv id, int64_t before, unsigned most, source_event_row *row, void *data,
                    struct weir_error *error);
+/* What a person did to a subject of a running service: no row changes, and it cannot be undone. */
+struct source_act {
+    const char *what; /* "reset", "penalise", "lift" */
+    sv rule, subject; /* the id, and the values as one text */
+    sv details;       /* JSON */
+};
+/* In place of the name of a table, in entries about these. */
+#define SOURCE_SUBJECTS "subject"
+/* Records it in the history. A file has none: then it does nothing. */
+int source_record(struct source *source, const struct source_act *act, struct source_author author,
+                  struct weir_error *error);
+/* The author and the note are of a form that the history can have. */
+int source_check_author(struct source_author author, struct weir_error *error);
 struct source_undone {
     int64_t number;      /* of the change that is undone */
     const char *what;    /* came of it: "add", "change", "remove", "enable" or "disable" of the row */

@@ -1,6 +1,8 @@
 /* Rules in tables. A read is one transaction, and so is a change, history included. */
 #include "source/backend.h"
 
+#include <limits.h>
+
 #include "base/err.h"
 #include "base/instant.h"
 
@@ -133,14 +135,33 @@ static int load_row(const struct sql_value *values, size_t count, void *data, st
     return 0;
 }
 
+/* A page of the rows of all rules. */
+static void add_page(const struct source *source, const struct source_overrides *which, struct sql_value *params,
+                     size_t *param_count, struct buf *out)
+{
+    const struct sql_table *table = &source->tables[TABLE_OVERRIDES];
+    const char *subject = sql_column(table, "subject"), *rule = sql_column(table, "rule_id");
+    const char *order = sql_byte_order(source->sql);
+    if (which->after_rule.len > 0) {
+        buf_printf(out, " WHERE (%s%s > ? OR (%s = ? AND %s%s > ?))", rule, order, rule, subject, order);
+        params[(*param_count)++].text = which->after_rule;
+        params[(*param_count)++].text = which->after_rule;
+        params[(*param_count)++].text = which->after;
+    }
+    buf_printf(out, " ORDER BY %s%s, %s%s LIMIT %u", rule, order, subject, order, which->most);
+}
+
 /* Which rows of WEIR_OVERRIDES: of one rule, or all. */
 static void add_range(const struct source *source, const struct source_overrides *which, struct sql_value *params,
                       size_t *param_count, struct buf *out)
 {
     const struct sql_table *table = &source->tables[TABLE_OVERRIDES];
     const char *subject = sql_column(table, "subject"), *order = sql_byte_order(source->sql);
-    if (which->rule.len == 0)
+    if (which->rule.len == 0) {
+        if (which->most != UINT_MAX)
+            add_page(source, which, params, param_count, out);
         return;
+    }
     buf_printf(out, " WHERE %s = ?", sql_column(table, "rule_id"));
     params[(*param_count)++].text = which->rule;
     if (which->subject.len > 0) {

@@ -515,7 +515,7 @@ def test_simulate_bad_lines():
     equal((done.returncode, done.stdout.count("\n")), (2, 1), "verdicts before the bad line")
     done = simulate(log_line(1))
     has(done.stderr, "(for an access log: --format combined)")
-    done = simulate(log_line(1) + "nonsense\n", "--format", "combined")
+    done = simulate(log_line(1) + "nonsense\n", "--format", "combined", "--strict")
     equal((done.returncode, done.stdout), (2, ""))
     has(done.stderr, "stdin:2: not an access log line")
 

@@ -544,8 +544,22 @@ def test_bad_input():
             done = weir("simulate", "--rules", folder.rules, "--verdicts", path)
             expect((done.returncode, f"{path}:3: " in done.stderr.decode()), (2, True), f"{bad!r}: {done.stderr.decode()}")
         path = folder.write("log", LOG + "nonsense\n")
+        for option in ("--strict", "--verdicts"):
+            done = weir("simulate", "--rules", folder.rules, "--format", "combined", option, path)
+            expect((done.returncode, f"{path}:7: " in done.stderr.decode()), (2, True), done.stderr.decode())
         done = weir("simulate", "--rules", folder.rules, "--format", "combined", path)
-        expect((done.returncode, f"{path}:7: " in done.stderr.decode()), (2, True), done.stderr.decode())
+        expect((done.returncode, f"{path}:7: not an access log line" in done.stderr.decode()), (0, True), done.stderr.decode())
+        expect("\n1 line was skipped, because it is not of an access log.\n" in done.stdout.decode(), True, done.stdout.decode())
+        path = folder.write("log", "\0\n" * 3 + LOG[:-40] + "\n" + "x\n" * 7 + LOG)
+        done = weir("simulate", "--rules", folder.rules, "--format", "combined", "--json", path)
+        told = json.loads(done.stdout)
+        expect((done.returncode, told["requests"], told["bad_lines"]), (0, 11, 11), done.stderr.decode())
+        expect([line.split(":")[1] for line in done.stderr.decode().splitlines()], ["1", "2", "3", "9", "10"], "the first five")
+        path = folder.write("log", "\nx\n\ny\n")
+        done = weir("simulate", "--rules", folder.rules, "--format", "combined", path)
+        expect((done.returncode, f"{path}: no line is a line of an access log" in done.stderr.decode()), (2, True), done.stderr.decode())
+        path = folder.write("log", "\n\n")
+        expect(weir("simulate", "--rules", folder.rules, "--format", "combined", path).returncode, 0, "nothing but blanks")
         path = folder.write("cut.gz", gzip.compress(LOG.encode())[:-20])
         expect(
             weir("simulate", "--rules", folder.rules, "--format", "combined", path).returncode, 2, "a gzip file cut short"

@@ -239,6 +239,89 @@ def test_a_rule_is_written_as_yaml(served, page):
     expect(served.steer("GET", "/v1/rules/from-yaml").json()["rule"]["limits"][1], {"concurrent": 3, "ttl": "10s"})
 
 
+def test_what_is_reviewed_is_what_is_saved(served, page):
+    """Also for somebody who clicks faster than the page checks, and who types on while it checks."""
+    served.steer("PUT", "/v1/rules/quick", {"match": {"event": "quick"}, "limits": [{"max": 1, "per": "1h"}]})
+    at_once = """const box = arguments[0]; box.value = arguments[1]; box.dispatchEvent(new Event("input", {bubbles: true}));
+        [...document.querySelectorAll("dialog button")].find((one) => one.textContent === "Review…").click();"""
+    # The check of what is typed first takes until something else is typed.
+    on_and_on = """const [box, first, second] = arguments, slow = window.fetch; let checks = 0;
+        const type = (text) => (box.value = text, box.dispatchEvent(new Event("input", {bubbles: true})));
+        window.fetch = async (...call) => {
+          const answer = await slow(...call);
+          if (String(call[0]).includes("lint") && checks++ === 0) type(second);
+          return answer;
+        };
+        type(first);
+        [...document.querySelectorAll("dialog button")].find((one) => one.textContent === "Review…").click();"""
+    text = "id: quick\nmatch: { event: quick }\nlimits: [{ max: %d, per: 1h }]\n"
+    for tab, script, values, most in (("Form", at_once, ("22",), 22), ("YAML", at_once, (text % 33,), 33),
+                                      ("Form", on_and_on, ("40", "44"), 44), ("YAML", on_and_on, (text % 50, text % 55), 55)):
+        view(page, "#/rule/quick", "What it does")
+        page.driver.refresh()
+        page.see("What it does")
+        page.click("Edit…")
+        page.click(tab)
+        until(lambda: page.find("dialog textarea.code" if tab == "YAML" else "dialog [type=number]"), "it is there")
+        page.driver.execute_script(script, page.find("textarea.code")[0] if tab == "YAML" else page.label("At most"), *values)
+        page.see("What would it have done?")
+        has(page.find(".diff .added", page.dialog())[0].text, f"max: {most}")
+        page.click("Save")
+        page.see("quick is in force")
+        expect(served.steer("GET", "/v1/rules/quick").json()["rule"]["limits"][0]["max"], most, tab)
+
+
+EVERYTHING = {
+    "match": {"event": ["a", "b,c"], "path": ["/a", "/b"], "header": {"X-Plan": ["free"]}, "ip": "10.0.0.0/8", "host": "a.example", "user": {"not": "bob"}},
+    "ignore_case": True, "by": ["user", "header:X-T"], "plan": "header:X-Plan", "plans": {"free": [{"max": 1, "per": "1h"}]},
+    "limits": [{"name": "n", "max": 5, "per": "1m", "burst": 7, "unit": "tokens"}, {"concurrent": 3, "ttl": "10s"}, "7 per day",
+               {"calendar": "week", "max": 9, "tz": "Europe/Berlin", "week_start": "sunday"},
+               {"name": "w", "max": 3, "per": "1h", "algorithm": "sliding_window", "overdraft": True}],
+    "expires": "2037-01-02T03:04:05Z", "except": {"ip": ["127.0.0.1"], "user": "root \u202e"}, "reject": {"status": 503, "body": "no", "headers": {"X-A": "b"}},
+    "counters": "local", "penalty": {"after": 3, "within": "1m", "for": "5m"}, "hold_max": "50%",
+}
+
+
+def test_the_form_keeps_what_it_does_not_show(served, page):
+    answer = served.steer("PUT", "/v1/rules/everything", EVERYTHING)
+    expect(answer.status, 201, answer.body)
+    view(page, "#/rule/everything", "What it says")
+    page.click("Edit…")
+    page.see('Event: set in YAML (["a","b,c"])', "match.header", "hold_max", "also, in YAML: burst, unit")
+    page.fill("At most", "6")
+    page.click("YAML")
+    page.see("Edit everything")
+    page.click("Form")
+    page.see("Which requests")
+    page.click("Review…")
+    page.see("What would it have done?")
+    page.click("Save")
+    page.see("everything is in force")
+    wanted = {**EVERYTHING, "limits": [{**EVERYTHING["limits"][0], "max": 6}, *EVERYTHING["limits"][1:]]}
+    expect(served.steer("GET", "/v1/rules/everything").json()["rule"], {"id": "everything", **wanted})
+    served.steer("DELETE", "/v1/rules/everything")
+
+
+def test_rules_of_a_file(window):
+    """They are not changed here, and the page says why. What is wrong with them is shown as it happens."""
+    text = "rules: [{ id: filed, match: { event: f }, by: [key], limits: ['3 per 1h'] }]\noverrides: [{ rule: filed, by: { key: k }, deny: true }]\n"
+    with Service(rules=text) as s:
+        window.sign_in(s)
+        view(window, "#/rule/filed", "a file that weir only reads", s.rules_file, "refuse everything")
+        expect([name for name in ("Edit…", "Remove", "Throttle…", "Add an override…") if name in window.text()], [])
+        view(window, "#/changes", "A file has no history here")
+        view(window, "#/", "1 rule")
+        os.rename(s.rules_file, s.rules_file + ".away")
+        window.see("is unreachable")
+        os.rename(s.rules_file + ".away", s.rules_file)
+        window.gone("is unreachable")
+        s.write_rules(text.replace("deny: true", "deny: 5"))
+        window.see("1 row of the rules has a problem")
+        window.click("Show them")
+        window.see("deny: must be true")
+        window.errors()
+
+
 def test_throttle_in_three_clicks(served, page):
     view(page, "#/rules", "login")
     row = next(one for one in page.find("tbody tr") if "login" in one.text)
@@ -249,6 +332,33 @@ def test_throttle_in_three_clicks(served, page):
     page.see("throttle-post-login-", "is in force")
     [rule] = [row["rule"] for row in served.steer("GET", "/v1/rules?q=throttle-post-login").json()["rules"]]
     expect((rule["match"], rule["by"], rule["limits"]), ({"method": "POST", "path": "/login"}, ["ip"], [{"max": 10, "per": "1m"}]))
+
+
+def test_throttle_from_every_row(served, page):
+    """A row has the button, or the head above it; changes of settings belong to no call."""
+    served.steer("PUT", "/v1/rules/rows", {"match": {"event": "rows"}, "by": ["key"], "limits": ["1 per 1h"], "penalty": {"after": 3, "within": "1m", "for": "5m"}})
+    served.steer("PUT", "/v1/rules/rows/overrides/other", {"limits": ["50 per hour"], "expires": "2037-01-02T03:04:05Z"})
+    for _ in range(9):
+        served.check(event="rows", key="rowed")
+    missing = """const has = (one) => one?.textContent.includes("Throttle…"), head = document.querySelector("main > .head");
+        return [...document.querySelectorAll("main tbody tr")].filter((row) => !row.closest(".figures") && row.checkVisibility())
+          .filter((row) => !has(row) && !has(row.closest(".card").querySelector(".head")) && !has(head) && !row.textContent.includes(" setting "))
+          .map((row) => row.textContent)"""
+    for hash_part, text in (("#/", "Busiest"), ("#/refused", "Penalised"), ("#/refused/rows/rowed", "Limits"), ("#/rules", "login"), ("#/rule/rows", "other"),
+                            ("#/why?event=ocr&key=u1", "It would"), ("#/plans", "other"), ("#/changes", "Undo"), ("#/what-if", "Run")):
+        view(page, hash_part, text)
+        if hash_part.startswith("#/why"):
+            page.click(next(one.text for one in page.find("summary") if "not apply" in one.text))
+            page.see("why not")
+        if hash_part == "#/what-if":
+            text = page.find("textarea.code")[0]
+            text.clear()
+            text.send_keys("id: rows\nmatch: { event: rows }\nby: [key]\nlimits: [0 per 1h]\n")
+            page.click("Run")
+            page.see("The first requests that change")
+        expect(page.driver.execute_script(missing), [], hash_part)
+    served.steer("DELETE", "/v1/rules/rows/overrides/other")
+    served.steer("DELETE", "/v1/rules/rows")
 
 
 def throttles(s):
@@ -331,7 +441,9 @@ def test_overrides_of_a_rule(served, page):
     page.fill("Subject", "bad,guy%")
     page.fill("It gets", "refuse everything")
     page.click("Save")
-    page.see("bad,guy%", "deny")
+    page.see("bad,guy%", "refuse everything")
+    view(page, "#/plans", "bad,guy%", "refuse everything", "until it is removed")
+    view(page, "#/rule/ocr", "bad,guy%")
     expect(served.check(event="ocr", key="bad,guy%").json()["allowed"], False)
     page.click("Add an override…")
     page.fill("Subject", "bad,guy%")
@@ -339,7 +451,7 @@ def test_overrides_of_a_rule(served, page):
     page.click("Save")
     page.see("exists already")
     page.click("Close")
-    page.click("Remove", within=lambda: next(one for one in page.find("tr") if "bad,guy%" in one.text and "deny" in one.text))
+    page.click("Remove", within=lambda: next(one for one in page.find("tr") if "bad,guy%" in one.text and "refuse everything" in one.text))
     page.click("Remove", within=page.dialog)
     page.see("Every subject has the limits of the rule.")
     expect(served.steer("GET", "/v1/rules/ocr/overrides/bad%2Cguy%25").status, 404)
@@ -460,6 +572,20 @@ def test_hostile_names_are_texts(served, page):
     view(page, "#/refused", f"key={HOSTILE}")
     page.click(f"key={HOSTILE}")
     page.see("3 of 3 used", HOSTILE)
+    # What nobody sees, and what turns others around, is seen; what is long stays short.
+    for key in ("\u202eadmin", "ad\u200bmin", "L" * 8000):
+        for _ in range(5):
+            served.check(event="ocr", key=key)
+    view(page, "#/refused", "key=⟨U+202E⟩admin", "key=ad⟨U+200B⟩min", "(only the beginning is kept)")
+    expect("L" * 200 in page.text(), False)
+    page.click("key=⟨U+202E⟩admin")
+    page.see("3 of 3 used")
+    page.click("Override…")
+    page.fill("It gets", "refuse everything")
+    page.click("Save")
+    page.see("Has an override")
+    expect(served.check(event="ocr", key="\u202eadmin").json()["allowed"], False)
+    served.steer("DELETE", "/v1/rules/ocr/overrides/%E2%80%AEadmin")
     served.steer("DELETE", f"/v1/rules/{name}")
 
 

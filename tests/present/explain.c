@@ -1,5 +1,6 @@
 /* The sentences of an explanation, and lengths of time. */
 #include "../engine/helpers.h"
+#include "engine/handle.h"
 #include "present/present.h"
 
 static void assert_span(int64_t us, const char *expected)
@@ -50,6 +51,7 @@ static void waits_are_rounded_up(void **state)
 
 struct story {
     uint32_t cost;
+    struct penalty_cause penalty;
     char text[1000];
 };
 
@@ -69,22 +71,26 @@ static void tell_rule(const struct explained_rule *rule, void *data)
     struct story *s = data;
     struct buf line;
     buf_init(&line, EXPLAIN_TEXT_MAX);
+    explain_note_penalty(rule, &s->penalty);
     explain_subject(rule, &line);
     end_line(s, &line);
     for (size_t i = 0; i < rule->rule->limit_count; i++) {
         explain_usage(rule, &rule->limits[i], &line);
         end_line(s, &line);
     }
+    if (explain_penalty(rule, NOW, &line))
+        end_line(s, &line);
     buf_done(&line);
 }
 
 static void tell_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
 {
+    struct story *s = data;
     struct buf line;
     (void)request;
     buf_init(&line, EXPLAIN_TEXT_MAX);
-    explain_verdict(verdict, &line);
-    end_line(data, &line);
+    explain_verdict(verdict, &s->penalty, NOW, &line);
+    end_line(s, &line);
     buf_done(&line);
 }
 
@@ -125,6 +131,33 @@ static void other_verdicts(void **state)
     weir_close(weir);
 }
 
+/* The limits have room meanwhile: it is the penalty that refuses. */
+static void the_cause_of_a_penalty(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules: [{ id: login, by: [key], limits: [{ max: 1, per: 1s, algorithm: fixed_window }], "
+                   "penalty: { after: 2, within: 1m, for: 1h } }]");
+    assert_int_equal(passes(weir, one("e", "k"), NOW - 20 * US_PER_S, 3), 1);
+    expect_story(
+        weir, one("e", "k"),
+        "counts for key k\n0 of 1 used\n"
+        "penalised for another 59 min 40 s, until 2023-11-14T23:13:00Z, after 2 refusals within 1 min; 1 penalty, the "
+        "next one lasts 2 h\n"
+        "refused by login: a penalty for too many refusals; retry in 59 min 40 s; it lasts until "
+        "2023-11-14T23:13:00Z, after 2 refusals within 1 min\n");
+    struct weir_str by = weir_str("other");
+    struct subject_name name = { "login", &by, 1 };
+    struct penalised_entry entry;
+    struct weir_error error;
+    assert_int_equal(weir_penalise(weir, &name, 60 * US_PER_S, NOW, &entry, &error), 0);
+    expect_story(weir, one("e", "other"),
+                 "counts for key other\n0 of 1 used\n"
+                 "penalised for another 1 min, until 2023-11-14T22:14:20Z, set by hand; 1 penalty, the next one lasts 2 h\n"
+                 "refused by login: a penalty; retry in 1 min; it lasts until 2023-11-14T22:14:20Z, set by hand\n");
+    weir_close(weir);
+}
+
 static void the_whole_as_json(void **state)
 {
     (void)state;
@@ -141,7 +174,7 @@ static void the_whole_as_json(void **state)
         "\"max\":0,\"used\":0,\"remaining\":0,\"fits\":false,",
         "\"reason\":\"off\",\"detail\":null,\"text\":\"it is off\"",
         "\"verdict\":{\"allowed\":true,\"status\":200,\"rule\":null,",
-        ",\"shadow\":[\"s\"]}}\n",
+        ",\"shadow\":[\"s\"]},\"text\":\"allowed: no enforced rule limits this request\"}\n",
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strstr(out.ptr, parts[i]))
@@ -186,6 +219,7 @@ int main(void)
         cmocka_unit_test(waits_are_rounded_up),
         cmocka_unit_test(what_is_used),
         cmocka_unit_test(other_verdicts),
+        cmocka_unit_test(the_cause_of_a_penalty),
         cmocka_unit_test(the_whole_as_json),
         cmocka_unit_test(units_of_all_readings_are_counted),
     };

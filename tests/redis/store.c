@@ -551,6 +551,68 @@ static void a_link_that_is_not_let_in_makes_nobody_wait(void **state)
     asker_close(&a);
 }
 
+static void decide_once(struct asker *a, struct asked *q)
+{
+    unsigned done = a->done;
+    asked_send(q, LONG_MS);
+    store_link_flush(a->link);
+    run_until(a, &a->done, done + 1);
+    assert_int_equal(q->call.result, STORE_DECIDED);
+}
+
+/* The store's thread was connected first. */
+static void cut_off_own_thread(struct talk *admin)
+{
+    struct reply reply;
+    char id[24] = "";
+    talk_write(admin, "CLIENT", "LIST", NULL);
+    assert_true(talk_read(admin, &reply));
+    for (sv rest = reply.text; rest.len > 0 && !id[0];) {
+        sv line = sv_cut(&rest, '\n'), first = sv_cut(&line, ' ');
+        if (memmem(line.ptr, line.len, " name=weir ", strlen(" name=weir ")))
+            snprintf(id, sizeof id, "%.*s", SV_FMT(sv_from(first, strlen("id="))));
+    }
+    talk_write(admin, "CLIENT", "KILL", "ID", id, NULL);
+    assert_true(talk_read(admin, &reply));
+    assert_int_equal(reply.integer, 1);
+}
+
+/* The store is up, since other links have their connections. A settlement that was accepted waits for that of the store's
+ * thread. */
+static void a_settlement_waits_for_a_connection(void **state)
+{
+    (void)state;
+    struct asker a;
+    struct asked q, other;
+    struct talk admin;
+    open_ready(&a, 10000);
+    assert_true(talk_open(&admin, &server.server));
+    asked_init(&q, &a, "settled", 1);
+    asked_init(&other, &a, "other", 1000000);
+    decide_once(&a, &q);
+    assert_true(q.call.allowed);
+    set_password(&admin, "secret");
+    cut_off_own_thread(&admin);
+    for (int i = 0; i < LONG_MS && atomic_load(&a.store->connected) > 1; i++)
+        decide_once(&a, &other); /* the breaker stays closed */
+    assert_int_equal(atomic_load(&a.store->connected), 1);
+
+    q.call.settle = true;
+    asked_post(&q, LONG_MS);
+    set_password(&admin, "");
+    for (int i = 0; i < LONG_MS && !atomic_load(&q.done); i++)
+        run_for(&a, 1);
+    assert_true(atomic_load(&q.done));
+    asked_init(&q, &a, "settled", 1);
+    for (int i = 0; i < LONG_MS && !q.call.allowed; i++) {
+        decide_once(&a, &q);
+        run_for(&a, 1);
+    }
+    assert_true(q.call.allowed);
+    talk_close(&admin);
+    asker_close(&a);
+}
+
 /* ---- closing ---- */
 
 static void closing_does_not_wait_for_a_stopped_server(void **state)
@@ -617,6 +679,7 @@ int main(void)
         cmocka_unit_test(a_store_that_is_not_there_may_come),
         cmocka_unit_test(a_store_that_is_back_is_waited_for),
         cmocka_unit_test(a_link_that_is_not_let_in_makes_nobody_wait),
+        cmocka_unit_test(a_settlement_waits_for_a_connection),
         cmocka_unit_test(closing_does_not_wait_for_a_stopped_server),
         cmocka_unit_test(a_child_leaves_the_threads_alone),
     };

@@ -229,12 +229,44 @@ static void nothing_is_missed(void **state)
     }
 }
 
+/* Those of an earlier run whose clock was ahead: later numbers are above theirs, whatever the clock says. */
+static void numbers_go_on_after_a_restart(void **state)
+{
+    (void)state;
+    struct recent *recents[] = { new_recent(3), new_recent(5) };
+    struct recent_refusal *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    uint64_t first = recent_newest() + 1000000;
+    for (unsigned i = 0; i < 5; i++) {
+        r->number = first + i;
+        r->request.cost = i;
+        recent_restore(recents[0], r);
+    }
+    assert_int_equal(recent_newest(), first + 4);
+    add(recents[1], "a", 5, NOW - S);
+    struct recent_list list = collect(recents, 2, 0, SV(""), 100);
+    assert_int_equal(list.count, 4); /* the last three, and the new one */
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(list.entries[i].request.cost, 5 - i);
+    recent_list_done(&list);
+    list = collect(recents, 2, first + 4, SV(""), 100);
+    assert_int_equal(list.count, 1);
+    recent_list_done(&list);
+    free(r);
+    for (int i = 0; i < 2; i++)
+        recent_free(recents[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_newest_of_two_rings),   cmocka_unit_test(a_clock_that_steps_back),
-        cmocka_unit_test(so_many_a_second),          cmocka_unit_test(looking_for_subjects_has_a_bound),
-        cmocka_unit_test(what_is_kept_of_a_request), cmocka_unit_test(nothing_is_missed),
+        cmocka_unit_test(the_newest_of_two_rings),
+        cmocka_unit_test(a_clock_that_steps_back),
+        cmocka_unit_test(so_many_a_second),
+        cmocka_unit_test(looking_for_subjects_has_a_bound),
+        cmocka_unit_test(what_is_kept_of_a_request),
+        cmocka_unit_test(nothing_is_missed),
+        cmocka_unit_test(numbers_go_on_after_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ static void world_new(struct world *w, size_t windows)
         assert_non_null(w->counts = calloc(windows, sizeof *w->counts));
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(top_new(&w->tops[i], PLACES), 0);
-    assert_int_equal(top_history_new(&w->history, NULL, NULL), 0);
+    assert_int_equal(top_history_new(&w->history), 0);
 }
 
 static void world_done(struct world *w)
@@ -231,6 +231,46 @@ static void clocks_that_step(void **state)
     world_done(&w);
 }
 
+/* The lists of an earlier run, which come while this one already has some: all of them add up. */
+static void earlier_lists_are_taken_over(void **state)
+{
+    (void)state;
+    struct world w;
+    struct top_history *earlier;
+    struct subject subjects[] = { subject_of(1), subject_of(2) };
+    struct top_count counts[] = { { 50, 0, &subjects[0] }, { 7, 0, &subjects[1] } };
+    struct top_span span = { 0, 0, 57, 0, counts, 2 };
+    struct top_list list = { 0 };
+    random_state = 1;
+    world_new(&w, 0);
+    for (int64_t at_us = START; at_us < START + 2 * HOUR; at_us += TOP_WINDOW_US) {
+        refuse(&w, 2, at_us);
+        look(&w, at_us);
+    }
+    assert_int_equal(top_list_add_span(&list, &span), 0);
+    top_list_sort(&list);
+    assert_int_equal(top_history_new(&earlier), 0);
+    for (int i = 1; i <= 48; i++) /* the last 10 hours of fine lists, and two days of coarse ones */
+        assert_int_equal(top_history_put(earlier, TOP_COARSE, START - i * HOUR, &list), 0);
+    for (int i = 1; i <= 120; i++)
+        assert_int_equal(top_history_put(earlier, TOP_FINE, START - i * 300 * S, &list), 0);
+    /* … and of a part of a step that this run goes on with */
+    assert_int_equal(top_history_put(earlier, TOP_FINE, START, &list), 0);
+    assert_int_equal(top_history_take_over(w.history, earlier), 0);
+    int64_t now_us = START + 2 * HOUR - 1;
+    struct top_list day = read_last(&w, 4 * HOUR, now_us), month = read_last(&w, 3 * DAY, now_us);
+    assert_int_equal(day.total, 240 + 57 * (24 + 1 + 1)); /* it begins with a whole 5 minutes */
+    assert_int_equal(index_of(&day.entries[0].subject), 1);
+    assert_int_equal(day.entries[0].count, 50 * 26);
+    assert_int_equal(day.entries[1].count, 7 * 26 + 240);
+    assert_int_equal(month.total, 240 + 57 * 48);
+    assert_int_equal(month.entries[1].count, 7 * 48 + 240);
+    top_list_done(&day);
+    top_list_done(&month);
+    top_list_done(&list);
+    world_done(&w);
+}
+
 static void a_list_is_cut(void **state)
 {
     (void)state;
@@ -255,8 +295,9 @@ static void a_list_is_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bounds_hold),  cmocka_unit_test(few_subjects_are_exact), cmocka_unit_test(lists_are_forgotten),
-        cmocka_unit_test(clocks_that_step), cmocka_unit_test(a_list_is_cut),
+        cmocka_unit_test(the_bounds_hold),     cmocka_unit_test(few_subjects_are_exact),
+        cmocka_unit_test(lists_are_forgotten), cmocka_unit_test(clocks_that_step),
+        cmocka_unit_test(a_list_is_cut),       cmocka_unit_test(earlier_lists_are_taken_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -468,6 +468,14 @@ static void units_that_look_like_multiples(void **state)
                   MULTIPLE("0", "GiB") MULTIPLE("1", "MB"));
 }
 
+static void no_room_at_all(void **state)
+{
+    (void)state;
+    expect_limits("[1 per 1s, { name: x, max: 0, per: 1m }]",
+                  "f:1: rule a: advice: limits[1]: max 0 has no room for any request, so everything is refused; to limit "
+                  "nothing, write `mode: off`; to refuse one subject, write an override with `deny: true`\n");
+}
+
 #define NAME_ERROR "f:1: rule a: limits.name: must be printable ASCII without \", \\, and leading or trailing blanks, not "
 
 static void bad_names(void **state)
@@ -583,6 +591,7 @@ int main(void)
         cmocka_unit_test(bad_slots),
         cmocka_unit_test(default_names_make_way),
         cmocka_unit_test(units_that_look_like_multiples),
+        cmocka_unit_test(no_room_at_all),
         cmocka_unit_test(bad_names),
         cmocka_unit_test(zones_are_read_once),
         cmocka_unit_test(bad_zones),

@@ -1,147 +1,8 @@
 /* Counts in a file: steps add up whatever the clock does, the file stays within its bounds, and no file, disk or folder
  * breaks it for good. */
-#include "serve/counts_db.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include <sqlite3.h>
-
-#define NOON INT64_C(1800014400) /* 2027-01-15T12:00:00Z, a multiple of 300 */
+#include "counts_place.h"
 
 static const struct counts_bounds small = { .rules = 3, .steps = 6, .coarse_steps = 4, .names = 8, .bytes = 4 << 20 };
-
-struct place {
-    char folder[40], path[60];
-    struct counts_db *db;
-};
-
-static void open_db(struct place *place, const struct counts_bounds *bounds)
-{
-    assert_int_equal(counts_db_new(&place->db, place->path, bounds), 0);
-}
-
-static void reopen(struct place *place, const struct counts_bounds *bounds)
-{
-    counts_db_free(place->db);
-    open_db(place, bounds);
-}
-
-static struct place *place_new(const struct counts_bounds *bounds)
-{
-    struct place *place = calloc(1, sizeof *place);
-    assert_non_null(place);
-    snprintf(place->folder, sizeof place->folder, "/tmp/weir-counts-XXXXXX");
-    assert_non_null(mkdtemp(place->folder));
-    snprintf(place->path, sizeof place->path, "%s/counts.db", place->folder);
-    open_db(place, bounds);
-    return place;
-}
-
-static void place_free(struct place *place)
-{
-    char command[100];
-    counts_db_free(place->db);
-    chmod(place->folder, 0700);
-    snprintf(command, sizeof command, "rm -r %s", place->folder);
-    assert_int_equal(system(command), 0);
-    free(place);
-}
-
-/* A step in which each of these rules, "a b c", passed n, n + 1, …; all decisions together: n allowed, 1 refused. */
-static struct counts_step *step_of(int64_t at_s, const char *rules, uint64_t n)
-{
-    struct counts_step *step = calloc(1, sizeof *step + 20000 * sizeof step->rules[0]);
-    assert_non_null(step);
-    step->at_s = at_s;
-    step->all = (struct tally_all){ .allowed = n, .refused = 1 };
-    step->gauges = (struct counts_gauges){ .table_fill = 0.25, .store_up = -1, .holds = n };
-    for (sv rest = weir_str(rules); rest.len > 0;) {
-        sv id = sv_cut(&rest, ' ');
-        struct counts_rule *rule = &step->rules[step->count];
-        snprintf(rule->id, sizeof rule->id, "%.*s", SV_FMT(id));
-        rule->said.passed = n + step->count++;
-    }
-    return step;
-}
-
-static int try_to_add(struct place *place, int64_t at_s, const char *rules, uint64_t n, struct weir_error *error)
-{
-    struct counts_step *step = step_of(at_s, rules, n);
-    int r = counts_db_add(place->db, step, error);
-    free(step);
-    return r;
-}
-
-static void add(struct place *place, int64_t at_s, const char *rules, uint64_t n)
-{
-    struct weir_error error;
-    if (try_to_add(place, at_s, rules, n, &error) < 0)
-        fail_msg("%s", error.text);
-}
-
-static const char *read_query(struct place *place, const struct counts_query *query)
-{
-    static char text[4000];
-    struct weir_error error;
-    struct buf out;
-    buf_init(&out, 32 << 20);
-    if (counts_db_read(place->db, query, &out, &error) < 0)
-        fail_msg("%s", error.text);
-    assert_false(out.failed);
-    snprintf(text, sizeof text, "%s", out.ptr);
-    buf_done(&out);
-    return text;
-}
-
-/* The values of one column: "null,1,2". */
-static const char *column(const char *text, const char *name)
-{
-    static char values[3000];
-    char head[40];
-    snprintf(head, sizeof head, "\"%s\": [", name);
-    const char *at = strstr(text, head);
-    if (!at)
-        fail_msg("there is no %s in %s", name, text);
-    at += strlen(head);
-    snprintf(values, sizeof values, "%.*s", (int)strcspn(at, "]"), at);
-    return values;
-}
-
-static const char *all(struct place *place, const char *name, int64_t start_s, unsigned step_s, size_t points)
-{
-    return column(read_query(place, &(struct counts_query){ .start_s = start_s, .step_s = step_s, .points = points }),
-                  name);
-}
-
-static const char *passed(struct place *place, const char *rule, int64_t start_s, unsigned step_s, size_t points)
-{
-    sv id = weir_str(rule);
-    struct counts_query query = { .start_s = start_s, .step_s = step_s, .points = points, .rule_count = 1, .rules = &id };
-    return column(read_query(place, &query), "passed");
-}
-
-static int64_t number(struct place *place, const char *sql)
-{
-    sqlite3 *db;
-    sqlite3_stmt *stmt;
-    assert_int_equal(sqlite3_open(place->path, &db), SQLITE_OK);
-    if (sqlite3_prepare_v2(db, sql, -1, &stmt, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
-    int status = sqlite3_step(stmt);
-    int64_t result = status == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : -1;
-    sqlite3_finalize(stmt);
-    sqlite3_close(db);
-    return result;
-}
 
 /* ---- steps ---- */
 
@@ -194,7 +55,7 @@ static void gauges_are_those_of_the_end(void **state)
     for (int i = 0; i < 3; i++) {
         struct counts_step *step = step_of(NOON + 10 * i, "", 1);
         step->gauges = (struct counts_gauges){ 0.1 * (i + 1), i != 1, (uint64_t)(100 + i), (uint64_t)(7 - i) };
-        assert_int_equal(counts_db_add(place->db, step, &error), 0);
+        assert_int_equal(counts_db_add(place->db, step, NULL, &error), 0);
         free(step);
     }
     assert_string_equal(all(place, "table_fill", NOON, 10, 3), "0.1,0.2,0.3");
@@ -305,17 +166,45 @@ static void the_least_busy_are_counted_together(void **state)
     add(place, NOON, "a b c", 10);
     add(place, NOON, "d e", 1); /* 1 and 2, where there are 10, 11 and 12 */
     assert_string_equal(passed(place, "a", NOON, 10, 1), "10");
-    assert_string_equal(passed(place, "d", NOON, 10, 1), "0");
+    assert_string_equal(passed(place, "d", NOON, 10, 1), "null"); /* it is somewhere among the others */
     assert_string_equal(passed(place, STATS_OTHER, NOON, 10, 1), "3");
     add(place, NOON + 10, "e " STATS_OTHER, 30);
-    assert_string_equal(passed(place, "e", NOON, 10, 2), "0,30");
+    assert_string_equal(passed(place, "e", NOON, 10, 2), "null,30");
     assert_string_equal(passed(place, STATS_OTHER, NOON, 10, 2), "3,31");
-    assert_string_equal(passed(place, "e", NOON, 300, 1), "30");
+    assert_string_equal(passed(place, "e", NOON, 300, 1), "null");       /* 30 of it are known, and 2 are not */
     assert_string_equal(passed(place, STATS_OTHER, NOON, 300, 1), "44"); /* a is the least busy now */
-    assert_string_equal(passed(place, "a", NOON, 300, 1), "0");
+    assert_string_equal(passed(place, "a", NOON, 300, 1), "null");
+    assert_string_equal(passed(place, "b", NOON, 300, 1), "null"); /* it may be among the others of the second step */
     assert_int_equal(number(place, "SELECT sum(passed) FROM rules_300"), number(place, "SELECT sum(passed) FROM rules_10"));
     assert_int_equal(
         number(place, "SELECT max(n) FROM (SELECT count(*) AS n FROM rules_300 WHERE rule <> 0 GROUP BY at_s)"), 3);
+    place_free(place);
+}
+
+/* Known is what every step of a point counts apart, also if the step was added in parts. */
+static void unknown_is_not_zero(void **state)
+{
+    struct place *place = place_new(&counts_bounds);
+    sv ids[] = { SV("a"), SV("x") };
+    (void)state;
+    for (int i = 0; i < 3; i++) /* the second step has others */
+        add(place, NOON + 10 * i, i == 1 ? "a b " STATS_OTHER : "a b c", 5);
+    add(place, NOON + 10, "c d", 1); /* … and a second part without */
+    assert_string_equal(passed(place, "a", NOON, 10, 3), "5,5,5");
+    assert_string_equal(passed(place, "c", NOON, 10, 3), "7,null,7");
+    assert_string_equal(passed(place, "d", NOON, 10, 3), "0,null,0");
+    assert_string_equal(passed(place, "never", NOON, 10, 3), "0,null,0");
+    assert_string_equal(passed(place, "a", NOON, 300, 1), "15");
+    assert_string_equal(passed(place, "a", NOON, 30, 1), "15");
+    assert_string_equal(passed(place, "c", NOON, 300, 1), "null");
+    assert_string_equal(passed(place, "c", NOON, 20, 2), "null,7");
+    assert_string_equal(passed(place, STATS_OTHER, NOON, 10, 3), "0,7,0");
+    struct counts_step *newest = step_of(NOON + 30, "a x", 3);
+    newest->rules[1].unknown = true;
+    struct counts_query query = { NOON + 20, 10, 2, newest, 2, ids };
+    assert_string_equal(column(read_query(place, &query), "passed"), "5,3");
+    assert_string_equal(column(strstr(read_query(place, &query), "\"x\""), "passed"), "0,null");
+    free(newest);
     place_free(place);
 }
 
@@ -330,6 +219,8 @@ static void names_have_a_bound(void **state)
     }
     assert_int_equal(number(place, "SELECT count(*) FROM names"), 8);
     assert_string_equal(passed(place, STATS_OTHER, NOON + 60, 10, 6), "0,0,1,1,1,1");
+    assert_string_equal(passed(place, "r7", NOON + 60, 10, 6), "0,1,null,null,null,null");
+    assert_string_equal(passed(place, "r9", NOON + 60, 10, 6), "0,0,null,null,null,null");
     /* Their steps are gone after some hours, and so are they. */
     for (int i = 0; i < 50; i++)
         add(place, NOON + 7200 + 300 * i, "r11", 1);
@@ -373,11 +264,12 @@ static void ten_thousand_rules_are_many(void **state)
         snprintf(step->rules[step->count].id, sizeof step->rules[0].id, "rule-%05zu", step->count);
         step->rules[step->count].said.passed = step->count + 1;
     }
-    assert_int_equal(counts_db_add(place->db, step, &error), 0);
+    assert_int_equal(counts_db_add(place->db, step, NULL, &error), 0);
     assert_int_equal(number(place, "SELECT count(*) FROM rules_10"), COUNTS_RULES_MAX + 1);
     assert_int_equal(number(place, "SELECT sum(passed) FROM rules_300"), 10000 * 10001 / 2);
     assert_string_equal(passed(place, "rule-09750", NOON, 10, 1), "9751");
-    assert_string_equal(passed(place, "rule-09749", NOON, 10, 1), "0");
+    assert_string_equal(passed(place, "rule-09749", NOON, 10, 1), "null");
+    assert_string_equal(passed(place, "rule-09749", NOON, 300, 1), "null");
     free(step);
     place_free(place);
 }
@@ -413,17 +305,10 @@ static void a_bad_file_is_put_aside(void **state)
     place_free(place);
 }
 
-static void run_sql(struct place *place, const char *sql)
-{
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(place->path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
-}
-
 static void the_database_of_others_is_put_aside(void **state)
 {
     static const char *const others[] = { "CREATE TABLE mine (x); INSERT INTO mine VALUES (1)", "PRAGMA user_version = 2",
+                                          "PRAGMA user_version = 3", "PRAGMA user_version = -1",
                                           "CREATE TABLE mine (x); PRAGMA user_version = 1" };
     (void)state;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -544,6 +429,7 @@ int main(void)
         cmocka_unit_test(a_wrong_clock_costs_little),
         cmocka_unit_test(old_steps_go),
         cmocka_unit_test(the_least_busy_are_counted_together),
+        cmocka_unit_test(unknown_is_not_zero),
         cmocka_unit_test(names_have_a_bound),
         cmocka_unit_test(the_file_does_not_grow),
         cmocka_unit_test(ten_thousand_rules_are_many),

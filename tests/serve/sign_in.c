@@ -298,7 +298,7 @@ static void ended_sessions(void **state)
     free(ended);
 }
 
-/* More than there is room for: all of that role have ended, and no other ones. */
+/* More than there is room for: those of that role that began no later than the oldest have ended, and no other ones. */
 static void many_ended_sessions(void **state)
 {
     struct folder folder = make_folder();
@@ -307,19 +307,20 @@ static void many_ended_sessions(void **state)
     struct cookie sessions[ENDED_MAX + 1];
     (void)state;
     assert_int_equal(ended_init(ended, folder.path, NOW_S, &error), 0);
-    struct cookie bystander = begun(ROLE_READ, NOW_S + 5), other = begun(ROLE_ADMIN, NOW_S);
+    struct cookie older = begun(ROLE_READ, NOW_S + 3), younger = begun(ROLE_READ, NOW_S + 4);
+    struct cookie other = begun(ROLE_ADMIN, NOW_S);
     for (int i = 0; i <= ENDED_MAX; i++) {
-        sessions[i] = begun(ROLE_READ, NOW_S);
-        assert_false(ended_has(ended, &bystander));
+        sessions[i] = begun(ROLE_READ, NOW_S + 3 + (i + 7) % ENDED_MAX); /* one of them begins first */
+        assert_false(ended_has(ended, &older));
         assert_int_equal(ended_add(ended, &sessions[i], NOW_S + 10, &error), 0);
     }
     for (int again = 0; again < 2; again++) {
         for (int i = 0; i <= ENDED_MAX; i++)
             assert_true(ended_has(ended, &sessions[i]));
-        assert_true(ended_has(ended, &bystander));
+        assert_true(ended_has(ended, &older));
+        assert_false(ended_has(ended, &younger));
         assert_false(ended_has(ended, &other));
-        struct cookie later = begun(ROLE_READ, NOW_S + 11);
-        assert_false(ended_has(ended, &later));
+        assert_int_equal(ended->roles[ROLE_READ].count, ENDED_MAX);
         ended_done(ended);
         assert_int_equal(ended_init(ended, folder.path, NOW_S + 11, &error), 0);
     }

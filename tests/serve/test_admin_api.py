@@ -1,7 +1,9 @@
 """The admin API: rules, settings, explanations, subjects; who may ask."""
 
+import contextlib
 import json
 import os
+import sqlite3
 import threading
 import urllib.parse
 
@@ -194,6 +196,14 @@ def test_rules_are_linted():
 
         good = lint("match: { event: ocr }\nby: key\nlimits: [10 per 1m]\nid: x\n")
         expect(good, {"valid": True, "document": {"match": {"event": "ocr"}, "by": "key", "limits": ["10 per 1m"], "id": "x"}, "errors": [], "advice": []})
+        expect(lint("id: x\nmode: shadow\nlimits: [10 per 1m]\n")["advice"], [])
+        every = lint("# why\nid: x\nby: [user]\nlimits: [0 per 1m]\n")["advice"]
+        expect([(one["line"], one["rule"]) for one in every], [(4, "x"), (2, "x")])
+        has(every[0]["text"], "limits[0]: max 0 has no room", "`mode: off`")
+        has(every[1]["text"], "match: is missing", "every request that has user;")
+        denied = lint("rules: [{ id: a, by: key, limits: 1 per 1s }]\noverrides: [{ rule: a, by: { key: k }, limits: 0 per 1s }]\n")["advice"]
+        expect(len(denied), 1)
+        has(denied[0]["text"], "if you want that, write `deny: true` in place of `limits`")
         bad = lint("id: x\nlimits:\n  - { max: -1, per: 1h }\nfoo: |\n  a\n  b\n")
         expect([(one["line"], one["rule"], one["text"].split(":")[0]) for one in bad["errors"]], [(3, "x", "limits[0].max"), (4, "x", 'unknown field "foo"; allowed')])
         for before in ("\ufeff", "---\n", "# a comment\n\n", "%YAML 1.1\n---\n"):
@@ -457,6 +467,60 @@ def test_history_and_undo():
         expect((undone["what"], undone["rule"]), ("add", {"id": "e", **limited(1)}))
         refused(s.steer("POST", "/v1/rules/nobody/undo"), 409, "no such change")
         expect(s.steer("GET", "/v1/rules/nobody/history").json(), {"events": []})
+
+
+def test_what_is_done_to_subjects_is_in_the_history():
+    pen = {**limited(1), "penalty": {"after": 5, "within": "1m", "for": "1m"}}
+    tenant = {"match": {"event": "t"}, "by": ["header:X-Tenant", "key"], "limits": "1 per 1h"}
+    with Checked(rules=None) as s:
+        put(s, "e", pen, 201)
+        put(s, "t", tenant, 201)
+        ann = {"X-Weir-Author": "Ann", "X-Weir-Note": "ticket 8"}
+        s.check(event="e", key="k")
+        expect(s.steer("DELETE", "/v1/subjects?rule=e&by=k", None, ann).status, 204)
+        expect(s.steer("DELETE", "/v1/subjects?rule=e&by=nobody", None, ann).status, 404, "and is not recorded")
+        expect(s.steer("PUT", "/v1/penalties?rule=e&by=k", {"for": "15m"}, ann).status, 204)
+        expect(s.steer("DELETE", "/v1/penalties?rule=e&by=k").status, 204)
+        s.check(event="t", key="<b>,%", headers={"X-Tenant": "swordfish-and-more"})
+        expect(s.steer("DELETE", "/v1/subjects?rule=t&by=swordfish-and-more&by=%3Cb%3E,%25").status, 204)
+        answer = s.steer("GET", "/v1/history?most=5")
+        events = answer.json()["events"]
+        expect([(e["what"], e["rule"], e["table"], e["row"], e["who"], e["note"], e["undoable"]) for e in events], [
+            ("reset", "t", "subject", "swor…,<b>%2C%25", "admin api", "", False), ("lift", "e", "subject", "k", "admin api", "", False),
+            ("penalise", "e", "subject", "k", "Ann", "ticket 8", False), ("reset", "e", "subject", "k", "Ann", "ticket 8", False),
+            ("add", "t", "WEIR_RULES", "t", "admin api", "", True)])
+        expect("swordfish" in answer.body.decode(), False)
+        expect([e["before"] for e in events[:4]], [None] * 4)
+        expect(events[2]["after"], {"rule": "e", "by": [{"name": "key", "value": "k"}], "cut": False, "for_ms": 900_000})
+        expect([e["what"] for e in s.steer("GET", "/v1/rules/e/history").json()["events"]], ["lift", "penalise", "reset", "add"])
+        told = cli(s, "history", "e")
+        has(told, "Ann  penalise e (cannot be undone; subject k)  ticket 8\n", "admin api  lift e (cannot be undone; subject k)\n")
+        refused(s.steer("POST", f"/v1/undo?number={events[2]['number']}"), 409, "(penalise) cannot be undone")
+        refused(s.steer("POST", f"/v1/rules/e/undo?number={events[1]['number']}"), 409, "(lift) cannot be undone")
+        expect(s.steer("POST", "/v1/undo").json(), undo_of(events[4], "remove", "rule t is removed"), "it passes over them")
+        expect(s.steer("POST", "/v1/rules/e/undo").json()["text"], "rule e is removed")
+        put(s, "e", pen, 201)
+        s.check(event="e", key="k")
+        refused(s.steer("DELETE", "/v1/subjects?rule=e&by=k", None, {"X-Weir-Author": "a" * 201}), 400, "at most 200 bytes")
+        refused(s.steer("PUT", "/v1/penalties?rule=e&by=k", {"for": "1m"}, {"X-Weir-Note": "a" * 1001}), 400, "at most 1000 bytes")
+        # Not UTF-8, as keys may be, and longer than the column.
+        s.check(event="e", key="x" * 1000)
+        expect(s.steer("DELETE", "/v1/subjects?rule=e&by=" + "x" * 1000).status, 204)
+        expect(s.steer("PUT", "/v1/penalties?rule=e&by=%FF%27", {"for": "1m"}).status, 204)
+        first, second = s.steer("GET", "/v1/history?most=2").json()["events"]
+        expect((first["what"], first["row"], second["what"], second["row"][:100]), ("penalise", "?'", "reset", "x" * 100))
+
+
+def test_a_history_that_fails_stops_nobody():
+    with Checked(rules=None) as s:
+        put(s, "e", limited(1), 201)
+        s.check(event="e", key="k")
+        with contextlib.closing(sqlite3.connect(os.path.join(s.data, "rules.db"))) as db:
+            db.execute("DROP TABLE WEIR_HISTORY")
+            db.commit()
+        expect(s.steer("DELETE", "/v1/subjects?rule=e&by=k", None, {"X-Weir-Author": "Ann"}).status, 204)
+        expect(s.check(event="e", key="k").status, 200)
+        until(lambda: any("rule e: reset is not in the history: " in one["message"] for one in s.events("change")), "a warning")
 
 
 def test_the_history_of_everything():
@@ -765,6 +829,8 @@ def test_the_document_was_kept_to(request):
         for path in ("/", "/ui/main.js", "/ui/style.css", "/ui/icon.svg"):
             expect(s.ask(s.admin, "GET", path).status, 200, path)
         expect(s.steer("GET", "/v1/counts").status, 200)
+        expect(s.steer("GET", "/v1/subjects/find?value=nobody").status, 200)
+        expect(s.steer("GET", "/v1/overrides").json(), {"overrides": []})
         expect(s.steer("HEAD", "/v1/live").status, 200)  # its events: test_live.py
         for method in ("GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"):
             about = {"X-Forwarded-Method": "GET", "X-Forwarded-Uri": "/", "X-Forwarded-For": "192.0.2.1"}

@@ -69,6 +69,17 @@ def test_rules_are_changed(db):
         expect((listed.json()["rules"], secret(db) in listed.body), ([], False))
 
 
+def test_resets_are_recorded(db):
+    with service(db, "--poll", "1h") as s:
+        put(s, 1)
+        s.check(event="e", key="k")
+        expect(s.steer("DELETE", "/v1/subjects?rule=e&by=k", None, {"X-Weir-Author": "Ann"}).status, 204)
+        event = s.steer("GET", "/v1/rules/e/history").json()["events"][0]
+        expect([event[name] for name in ("what", "who", "table", "row", "before", "undoable")], ["reset", "Ann", "subject", "k", None, False])
+        expect(most(s), 1)
+        expect(s.steer("POST", "/v1/undo").json()["text"], "rule e is removed")
+
+
 def test_writers_of_two_services_lose_nothing(db):
     turns = 5
 

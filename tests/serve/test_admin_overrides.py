@@ -180,6 +180,35 @@ def test_subjects_may_be_anything(on):
     expect(listed(s, "e"), [])
 
 
+def pages(s, most):
+    """All overrides, page by page: each as its rule and subject."""
+    found, after = [], ""
+    while page := s.steer("GET", f"/v1/overrides?most={most}{after}").json()["overrides"]:
+        found += [(row["rule"], row["subject"]) for row in page]
+        after = "&" + urllib.parse.urlencode({"after_rule": found[-1][0], "after": found[-1][1]})
+    return found
+
+
+def test_overrides_of_all_rules(on):
+    s = on
+    expect(pages(s, 10), [])
+    expect(s.steer("PUT", "/v1/rules/E", {**RULE, "match": {"event": "E"}}).status, 201)
+    wanted = [("E", "k"), ("e", "B"), ("e", "a"), ("e", "ü"), ("p", "a,b"), ("p", "a,c")]
+    for rule, subject in reversed(wanted):
+        put(s, rule, subject, {"deny": True})
+    for most in (1, 2, 3, 1000):
+        expect(pages(s, most), wanted, str(most))
+    expect(s.steer("DELETE", "/v1/rules/E").status, 204)
+    row = s.steer("GET", "/v1/overrides?most=1").json()["overrides"][0]
+    expect((row["rule"], row["state"]), ("E", "unused"))
+    # A rule that is gone, or a subject, is a place in the order as any other.
+    expect(s.steer("GET", "/v1/overrides?after_rule=d&after=x&most=1").json()["overrides"][0]["subject"], "B")
+    expect(s.steer("GET", "/v1/overrides?after_rule=p&after=z").json()["overrides"], [])
+    refused(s.steer("GET", "/v1/overrides?after=k"), 400, "`after_rule` and `after` belong together")
+    refused(s.steer("GET", "/v1/overrides?after_rule=e"), 400, "`after_rule` and `after` belong together")
+    refused(s.steer("GET", "/v1/overrides?most=0"), 400, "most")
+
+
 def test_several_attributes(on):
     s = on
     put(s, "p", "a%2Cb,50%25", limits(7))
@@ -299,6 +328,13 @@ def test_a_file_is_only_read():
         refused(s.steer("DELETE", path("e", "k")), 409, "a file that the service only reads")
         expect(s.steer("PUT", path("e", "n") + "?dry_run=1", {"deny": True}).json()["state"], "deny")
         expect(s.steer("DELETE", path("e", "k") + "?dry_run=1").status, 204)
+
+
+def test_a_file_has_pages_in_order():
+    overrides = [{"rule": rule, "by": {"key": key}, "deny": True} for rule, key in (("f", "b"), ("e", "c"), ("e", "a"), ("f", "a"), ("e", "b"))]
+    with Checked(rules=json.dumps({"rules": [{"id": "e", **RULE}, {"id": "f", **RULE}], "overrides": overrides})) as s:
+        expect((listed(s, "e", "?most=2"), listed(s, "e", "?most=2&after=b")), (["a", "b"], ["c"]))
+        expect(pages(s, 2), [("e", "a"), ("e", "b"), ("e", "c"), ("f", "a"), ("f", "b")])
 
 
 def test_overrides_outlive_their_database():

@@ -358,5 +358,9 @@ def test_many_rules():
         expect(stored(s, "SELECT sum(passed) FROM rules_300"), len(requests), "by rule")
         most = stored(s, "SELECT max(n) FROM (SELECT count(*) AS n FROM rules_10 WHERE rule <> 0 GROUP BY at_s)")
         expect(most <= 250, True, most)
+        for step in ("10s", "5m"):
+            others, unknown = (one["passed"] for one in counts(s, rule=["(other)", "unknown"], last="5m", step=step)["rules"])
+            expect(total(others) > 0, True, "there are others")
+            expect(unknown, [0 if other == 0 else None for other in others], f"not known just where there are others, by {step}")
         page = by_rule(s, *ids[-50:], last="1d")
         expect(len(page), 50)

@@ -106,6 +106,7 @@ def test_events(s):
         expect(listener.headers["content-type"], "text/event-stream")
         expect(listener.headers["cache-control"], "no-store")
         first = listener.event()
+        expect((first["interval_s"], first["rules"]["source_reachable"], first["rules"]["source_problem"]), (0, True, None))
         expect(first["decisions"], {"allowed": 0, "refused": 0, "shadow": 0, "without_rule": 0})
         expect((first["busiest"], first["rules"]["count"], first["store"], first["streams"]), ([], 3, None, 1))
         for _ in range(5):
@@ -141,6 +142,36 @@ def test_all_hear_the_same(s):
             expect(heard[0][moment], heard[1][moment], moment)
 
 
+def test_the_first_event_comes_at_once(s):
+    """It is the newest one that others have."""
+    with Listener(s) as one:
+        event = one.event()
+        expect(event["interval_s"], 0, "nothing was waited for")
+        with Listener(s) as two:
+            early = two.event()
+            heard = [event]
+            while heard[-1]["time"] < early["time"]:
+                heard.append(one.event())
+            expect(early in heard, True, "what others have heard")
+            expect(two.event()["time"] > early["time"], True)
+
+
+def test_the_source_is_gone(s):
+    with Listener(s) as listener:
+        os.rename(s.rules_file, s.rules_file + ".away")
+        rules = until_event(listener, lambda rules: not rules["source_reachable"])
+        has(rules["source_problem"], s.rules_file)
+        os.rename(s.rules_file + ".away", s.rules_file)
+        expect(until_event(listener, lambda rules: rules["source_reachable"])["source_problem"], None)
+
+
+def until_event(listener, wanted):
+    """The rules of the first event that is wanted."""
+    found = []
+    until(lambda: found.append(listener.event()["rules"]) or wanted(found[-1]), "such an event")
+    return found[-1]
+
+
 def test_http_1_0(s):
     """Such clients know no chunks."""
     with Listener(s, version="1.0") as listener:
@@ -169,7 +200,8 @@ def test_access(s):
 def test_too_many(s):
     listeners = [Listener(s) for _ in range(STREAMS_MAX)]
     expect({listener.status for listener in listeners}, {200})
-    until(lambda: listeners[-1].event()["streams"] == STREAMS_MAX, "all are there")
+    for listener in (listeners[-1], listeners[0]):
+        until(lambda: listener.event()["streams"] == STREAMS_MAX, "all are there")
     answer = s.steer("GET", "/v1/live")
     expect((answer.status, answer.headers["Retry-After"]), (503, "5"))
     for listener in listeners[1:]:

@@ -53,7 +53,8 @@ def cli(s, verb, *words):
 
 def test_refused_listed_and_lifted(service):
     s = service(rules=RULES)
-    expect(listed(s), {"penalties": [], "running": 0, "left_out": 0})
+    since = s.steer("GET", "/v1/status").json()["started"]
+    expect(listed(s), {"penalties": [], "running": 0, "left_out": 0, "since": since})
     expect((metric(s, "weir_penalties_total"), metric(s, "weir_penalty_refusals_total")), (0, 0), "series begin at 0")
     verdict = penalise(s, "203.0.113.9")
     expect((verdict["allowed"], verdict["status"], verdict["rule"], verdict["remaining"]), (False, 429, "login", 0))
@@ -77,7 +78,9 @@ def test_refused_listed_and_lifted(service):
     expect(out.returncode, 0, out.stderr.decode())
     has(out.stdout.decode(), "login", "ip=203.0.113.9", "another ")
     expect(json.loads(cli(s, "penalties", "login", "--json").stdout)["running"], 1)
-    expect(cli(s, "penalties", "other").returncode, 1)
+    none = cli(s, "penalties", "other")
+    expect(none.returncode, 1)
+    has(none.stderr.decode(), f"nobody is penalised by rule other, as far as the service knows: it remembers who was refused since {since}")
     top = weir("top", "--once", "--data", s.data, "--admin", where(s.admin))
     has(top.stdout.decode(), "penalised: 1\n", "ip=203.0.113.9")
 
@@ -117,6 +120,8 @@ def test_explained(service):
         asked = s.steer("GET", "/v1/explain?path=/login&ip=203.0.113.9").json()
     rule = asked["rules"][0]
     expect((rule["penalty"]["penalised"], rule["penalty"]["level"]), (True, 1))
+    expect([rule["penalty"][name] for name in ("after", "within_ms", "by_hand")], [3, 60_000, False])
+    has(asked["text"], "refused by login: a penalty for too many refusals; retry in ", "; it lasts until 20", "after 3 refusals within 1 min")
     expect("penalty" in asked["rules"][1], False)
     expect(asked["verdict"]["penalty"], True)
     expect(metric(s, "weir_penalties_total"), penalties)
@@ -128,6 +133,7 @@ def test_survives_a_restart(service):
     s.kill()
     s.start()
     expect(listed(s)["penalties"], [], "the names are of this run")
+    expect(listed(s)["since"], s.steer("GET", "/v1/status").json()["started"])
     expect(login(s, "203.0.113.9").json()["penalty"], True)
     expect(listed(s)["running"], 1)
 

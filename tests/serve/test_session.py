@@ -208,6 +208,18 @@ def test_signing_in_and_out():
         has(said[3], "signed out", "operate")
 
 
+def test_the_log_names_who_signs_in():
+    """As the sign-in itself says it, whoever was there before."""
+    with Checked(rules=None) as s:
+        cookie = {}
+        for name in ("ann", "bea"):
+            answer = sign_in(s, token(s, "read"), **{"X-Weir-Author": name}, **cookie)
+            expect(answer.status, 200, answer.body)
+            cookie = {"Cookie": cookie_of(answer)}
+        said = [entry["message"] for entry in s.events("session")]
+        expect([line.split(" from ")[0] for line in said], [f"signed in with the read token by {name}" for name in ("ann", "bea")])
+
+
 def test_token_wins_over_the_cookie():
     with Checked(rules=None) as s:
         cookie = session(s, "admin")

@@ -447,6 +447,9 @@ def test_bad_rules_are_refused_as_by_put():
         expect([rule["id"] for rule in found["then"]["rules"]][-1], "users")
 
 
+LINE = '203.0.113.9 - - [02/Mar/2026:01:00:59 +0000] "GET /login HTTP/1.1" 200 12\n'
+
+
 def test_other_requests_are_refused():
     with serving("--sample", 10, rules=document(RULES)) as s:
         for body, part in (
@@ -461,6 +464,9 @@ def test_other_requests_are_refused():
             ({"input": "json", "log": '\n\n{"t":-1}'}, "log: line 3: t: must be"),
             ({"input": "json", "log": '{"t":1,"set_rules":[]}'}, "log: line 1: set_rules is not allowed here"),
             ({"input": "combined", "log": "x"}, "log: line 1: not an access log line"),
+            ({"input": "combined", "log": "\nx\ny"}, "log: line 2: not an access log line"),
+            ({"input": "combined", "log": LINE + "x\n" + LINE, "strict": True}, "log: line 2: not an access log line"),
+            ({"input": "combined", "log": LINE, "strict": 1}, "strict: must be true or false"),
         ):
             refused(s.steer("POST", "/v1/simulate", body), 400, part)
         refused(s.steer("POST", "/v1/simulate?x=1", {}), 400, "unknown parameter")
@@ -470,6 +476,17 @@ def test_other_requests_are_refused():
         expect(s.ask(s.admin, "POST", "/v1/simulate", "{}", {"Content-Type": "application/json"}).status, 401)
         expect(s.ask(s.admin, "GET", "/v1/sample").status, 401)
         expect(s.steer("GET", "/v1/simulate").status, 405)
+
+
+def test_bad_lines_of_a_log_are_skipped():
+    with serving(rules=document(RULES)) as s:
+        found = simulate(s, input="combined", log="\n" + "<b>\n" + LINE + "\x01\n" * 7 + LINE[:40])["input"]
+        expect((found["lines"], found["replayed"], found["bad_lines"], found["complete"]), (11, 1, 9, True))
+        expect([one["line"] for one in found["bad"]], [2, 4, 5, 6, 7])
+        expect(all(one["why"].startswith("not an access log line") for one in found["bad"]), True)
+        for kind, text in (("combined", LINE), ("json", '{"t": 1}\n'), ("combined", "\n")):
+            found = simulate(s, input=kind, log=text, strict=True)["input"]
+            expect((found["bad_lines"], found["bad"]), (0, []))
 
 
 def test_hostile_values_are_shown_and_not_run():

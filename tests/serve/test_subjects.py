@@ -212,6 +212,8 @@ def test_in_a_store():
         expect(look(nodes[0], "exact", "bad")["override"]["kind"], "deny")
         nodes[0].check(event="here", key="k")
         expect((limit(look(nodes[0], "here", "k"), "d")["used"], limit(look(nodes[1], "here", "k"), "d")["used"]), (1, 0))
+        found = [(one["rule"], one["used"]) for one in find(nodes[0], "k")["subjects"]]
+        expect(found, [("exact", None), ("leased", None), ("here", True)], "the store is not asked")
 
         store.kill()
         for s in nodes:
@@ -233,6 +235,41 @@ def test_a_store_that_does_not_answer():
         finally:
             store.go_on()
         until(lambda: limit(look(s, "exact", "a"), "d")["known"], "it answers again")
+
+
+# ---- finding ----
+
+
+def find(s, value, **more):
+    answer = s.steer("GET", "/v1/subjects/find?" + urllib.parse.urlencode({"value": value, **more}))
+    expect(answer.status, 200, answer.body)
+    return answer.json()
+
+
+def test_found_without_a_rule():
+    with running() as s:
+        expect(find(s, "ann"), {"subjects": [], "after": None}, "nobody knows ann")
+        s.check(event="ocr", key="ann")
+        s.check(event="planned", user="ann", key="pro")
+        s.check(event="pair", user="ann", headers={"X-Tenant": "ann"})
+        found = find(s, "ann")
+        expect([(one["rule"], one["by"], one["used"], one["penalised"], one["overridden"]) for one in found["subjects"]],
+               [("ocr", [{"name": "key", "value": "ann"}], True, False, False), ("planned", [{"name": "user", "value": "ann"}], True, False, False)])
+        page = find(s, "ann", most=1)
+        expect(([one["rule"] for one in page["subjects"]], page["after"]), (["ocr"], "ocr"))
+        page = find(s, "ann", most=1, after=page["after"])
+        expect(([one["rule"] for one in page["subjects"]], page["after"]), (["planned"], None))
+        expect(find(s, "ann", after="planned")["subjects"], [])
+        expect([(one["rule"], one["used"], one["overridden"]) for one in find(s, "partner")["subjects"]], [("ocr", False, True)])
+        expect(find(s, "gone")["subjects"], [], "its override has expired")
+        expect(penalise(s, "login", "203.0.113.9").status, 204)
+        expect([(one["rule"], one["used"], one["penalised"]) for one in find(s, "203.0.113.9")["subjects"]], [("login", False, True)])
+        expect([one["by"][0]["value"] for one in find(s, "198.51.100.1")["subjects"]], ["198.51.100.1"])
+        for value in ("<img>", "\"\\", "x" * 2000, "/a/b", "日", "::1/129"):
+            find(s, value)
+        for more, status in (("", 400), ("?value=", 400), ("?value=%00", 400), ("?value=a&x=1", 400), ("?value=a&most=0", 400),
+                             ("?value=a&most=1001", 400), ("?value=a&after=nope", 404)):
+            expect(s.steer("GET", "/v1/subjects/find" + more).status, status, more)
 
 
 # ---- penalties ----

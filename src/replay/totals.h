@@ -1,21 +1,21 @@
 /* The counts of a replay: in all, by rule, by subject and over time. */
-#ifndef REPLAY_TALLY_H
-#define REPLAY_TALLY_H
+#ifndef REPLAY_TOTALS_H
+#define REPLAY_TOTALS_H
 
 #include "match/match.h"
 #include "replay/intern.h"
 #include "replay/timeline.h"
 
-/* Series beyond this are still counted in the totals and by rule; and so are subjects beyond their bounds. */
-enum { TALLY_SERIES_MAX = 1000 }; /* rules with a series of their own */
+/* Series beyond this are still counted in all and by rule; and so are subjects beyond their bounds. */
+enum { TOTALS_SERIES_MAX = 1000 }; /* rules with a series of their own */
 
-struct tally_bounds {
+struct totals_bounds {
     size_t subjects;      /* different ones */
     size_t subject_bytes; /* of their names */
 };
 
 /* A rule, by its id: it may come and go, and change, while the replay runs. */
-struct tally_rule {
+struct totals_rule {
     enum rule_mode mode;      /* as it was last */
     uint64_t applied;         /* requests that it applied to */
     uint64_t passed;          /* … and that passed */
@@ -24,23 +24,24 @@ struct tally_rule {
     struct series *over_time; /* of what it refused, or would have; NULL: nothing yet */
 };
 
-struct tally_subject {
+struct totals_subject {
     uint32_t rule;
     uint64_t refusals; /* or what would have been */
 };
 
-struct tally {
+struct totals {
     uint64_t requests, passed, refused;
-    uint64_t unmatched;       /* requests that no rule applied to */
-    uint64_t unreadable;      /* requests with an address that cannot be read */
-    uint64_t shadow_left_out; /* shadow rules that would have refused and that a verdict had no room to list */
-    uint64_t in_flight;       /* requests that touched a limit with `concurrent` */
-    uint64_t rule_changes;    /* set_rules lines */
-    struct intern ids;        /* of rules */
-    struct tally_rule *rules; /* one for each id */
+    uint64_t unmatched;        /* requests that no rule applied to */
+    uint64_t bad_lines;        /* lines that are no request, and were skipped; the caller counts them */
+    uint64_t unreadable;       /* requests with an address that cannot be read */
+    uint64_t shadow_left_out;  /* shadow rules that would have refused and that a verdict had no room to list */
+    uint64_t in_flight;        /* requests that touched a limit with `concurrent` */
+    uint64_t rule_changes;     /* set_rules lines */
+    struct intern ids;         /* of rules */
+    struct totals_rule *rules; /* one for each id */
     size_t rule_cap;
     struct intern subject_names;
-    struct tally_subject *subjects; /* one for each name */
+    struct totals_subject *subjects; /* one for each name */
     size_t subject_cap;
     uint64_t subjects_left_out; /* refusals of subjects beyond the bound */
     struct timeline timeline;
@@ -50,15 +51,15 @@ struct tally {
 };
 
 /* Each returns false if out of memory. */
-bool tally_init(struct tally *tally, const struct tally_bounds *bounds);
-void tally_done(struct tally *tally);
+bool totals_init(struct totals *totals, const struct totals_bounds *bounds);
+void totals_done(struct totals *totals);
 
 /* These rules are in force from now on. */
-bool tally_rules(struct tally *tally, const struct rules *rules);
+bool totals_rules(struct totals *totals, const struct rules *rules);
 
 /* One request, the rules that applied to it (indexes into the rules in force) and its verdict. */
-bool tally_request(struct tally *tally, const struct rules *rules, struct facts *facts, const uint32_t *applied,
-                   size_t applied_count, const struct weir_verdict *verdict, int64_t now_us);
+bool totals_request(struct totals *totals, const struct rules *rules, struct facts *facts, const uint32_t *applied,
+                    size_t applied_count, const struct weir_verdict *verdict, int64_t now_us);
 
 /* The parts of a subject's name, one after the other: "ip" and "203.0.113.9". False: there are no more. */
 bool subject_next(sv *name, sv *ret_attribute, sv *ret_value);
@@ -66,8 +67,8 @@ bool subject_next(sv *name, sv *ret_attribute, sv *ret_value);
 sv subject_parts(sv name);
 
 /* Indexes of rules and of subjects, the most refused first; the caller frees them. NULL: no memory. */
-uint32_t *tally_rules_sorted(const struct tally *tally);
+uint32_t *totals_rules_sorted(const struct totals *totals);
 /* Subjects ordered by rule, then by refusals. */
-uint32_t *tally_subjects_sorted(const struct tally *tally);
+uint32_t *totals_subjects_sorted(const struct totals *totals);
 
 #endif

@@ -1,29 +1,29 @@
-#include "replay/tally.h"
+#include "replay/totals.h"
 
 #include "base/buf.h"
 #include "base/cleanup.h"
 
-bool tally_init(struct tally *tally, const struct tally_bounds *bounds)
+bool totals_init(struct totals *totals, const struct totals_bounds *bounds)
 {
-    *tally = (struct tally){ 0 };
-    intern_init(&tally->ids, UINT32_MAX - 1, SIZE_MAX);
-    intern_init(&tally->subject_names, bounds->subjects, bounds->subject_bytes);
-    timeline_init(&tally->timeline);
-    tally->passed_over_time = timeline_series(&tally->timeline);
-    tally->refused_over_time = timeline_series(&tally->timeline);
-    return tally->passed_over_time && tally->refused_over_time;
+    *totals = (struct totals){ 0 };
+    intern_init(&totals->ids, UINT32_MAX - 1, SIZE_MAX);
+    intern_init(&totals->subject_names, bounds->subjects, bounds->subject_bytes);
+    timeline_init(&totals->timeline);
+    totals->passed_over_time = timeline_series(&totals->timeline);
+    totals->refused_over_time = timeline_series(&totals->timeline);
+    return totals->passed_over_time && totals->refused_over_time;
 }
 
-void tally_done(struct tally *tally)
+void totals_done(struct totals *totals)
 {
-    if (!tally)
+    if (!totals)
         return;
-    intern_done(&tally->ids);
-    intern_done(&tally->subject_names);
-    timeline_done(&tally->timeline);
-    free(tally->rules);
-    free(tally->subjects);
-    free(tally->slots);
+    intern_done(&totals->ids);
+    intern_done(&totals->subject_names);
+    timeline_done(&totals->timeline);
+    free(totals->rules);
+    free(totals->subjects);
+    free(totals->slots);
 }
 
 /* Makes room for element `index` of an array; new elements are zero. */
@@ -43,17 +43,18 @@ static bool reserve(void **array, size_t *cap, size_t size, size_t index)
     return true;
 }
 
-bool tally_rules(struct tally *tally, const struct rules *rules)
+bool totals_rules(struct totals *totals, const struct rules *rules)
 {
-    uint32_t *slots = realloc(tally->slots, (rules->rule_count + 1) * sizeof slots[0]);
+    uint32_t *slots = realloc(totals->slots, (rules->rule_count + 1) * sizeof slots[0]);
     if (!slots)
         return false;
-    tally->slots = slots;
+    totals->slots = slots;
     for (size_t i = 0; i < rules->rule_count; i++) {
-        slots[i] = intern_add(&tally->ids, rules->rules[i].id);
-        if (slots[i] == INTERN_NONE || !reserve((void **)&tally->rules, &tally->rule_cap, sizeof tally->rules[0], slots[i]))
+        slots[i] = intern_add(&totals->ids, rules->rules[i].id);
+        if (slots[i] == INTERN_NONE ||
+            !reserve((void **)&totals->rules, &totals->rule_cap, sizeof totals->rules[0], slots[i]))
             return false;
-        tally->rules[slots[i]].mode = rules->rules[i].mode;
+        totals->rules[slots[i]].mode = rules->rules[i].mode;
     }
     return true;
 }
@@ -105,39 +106,39 @@ static bool name_subject(struct buf *out, uint32_t slot, const struct rule *rule
     return !out->failed;
 }
 
-static bool count_subject(struct tally *tally, uint32_t slot, const struct rule *rule, struct facts *facts)
+static bool count_subject(struct totals *totals, uint32_t slot, const struct rule *rule, struct facts *facts)
 {
     CLEANUP(buf_done) struct buf name;
     buf_init(&name, 1 << 20);
     uint32_t index = INTERN_NONE;
     if (name_subject(&name, slot, rule, facts))
-        index = intern_add(&tally->subject_names, buf_sv(&name));
+        index = intern_add(&totals->subject_names, buf_sv(&name));
     if (index == INTERN_NONE) {
-        tally->subjects_left_out++;
+        totals->subjects_left_out++;
         return true;
     }
-    if (!reserve((void **)&tally->subjects, &tally->subject_cap, sizeof tally->subjects[0], index))
+    if (!reserve((void **)&totals->subjects, &totals->subject_cap, sizeof totals->subjects[0], index))
         return false;
-    tally->subjects[index].rule = slot;
-    tally->subjects[index].refusals++;
+    totals->subjects[index].rule = slot;
+    totals->subjects[index].refusals++;
     return true;
 }
 
-static bool count_refusal(struct tally *tally, uint32_t slot, const struct rule *rule, struct facts *facts, size_t bin,
+static bool count_refusal(struct totals *totals, uint32_t slot, const struct rule *rule, struct facts *facts, size_t bin,
                           bool shadow)
 {
-    struct tally_rule *row = &tally->rules[slot];
+    struct totals_rule *row = &totals->rules[slot];
     if (shadow)
         row->would_refuse++;
     else
         row->refused++;
-    if (!row->over_time && tally->series_count < TALLY_SERIES_MAX) {
-        row->over_time = timeline_series(&tally->timeline);
-        tally->series_count += row->over_time != NULL;
+    if (!row->over_time && totals->series_count < TOTALS_SERIES_MAX) {
+        row->over_time = timeline_series(&totals->timeline);
+        totals->series_count += row->over_time != NULL;
     }
     if (row->over_time)
         row->over_time->counts[bin]++;
-    return count_subject(tally, slot, rule, facts);
+    return count_subject(totals, slot, rule, facts);
 }
 
 static bool is_in_shadow(const struct weir_shadows *shadows, sv id)
@@ -148,29 +149,29 @@ static bool is_in_shadow(const struct weir_shadows *shadows, sv id)
     return false;
 }
 
-bool tally_request(struct tally *tally, const struct rules *rules, struct facts *facts, const uint32_t *applied,
-                   size_t applied_count, const struct weir_verdict *verdict, int64_t now_us)
+bool totals_request(struct totals *totals, const struct rules *rules, struct facts *facts, const uint32_t *applied,
+                    size_t applied_count, const struct weir_verdict *verdict, int64_t now_us)
 {
-    size_t bin = timeline_bin(&tally->timeline, now_us);
-    tally->requests++;
-    tally->passed += verdict->allowed;
-    tally->refused += !verdict->allowed;
-    tally->unmatched += applied_count == 0 && verdict->allowed; /* a repeated header is refused by no rule */
+    size_t bin = timeline_bin(&totals->timeline, now_us);
+    totals->requests++;
+    totals->passed += verdict->allowed;
+    totals->refused += !verdict->allowed;
+    totals->unmatched += applied_count == 0 && verdict->allowed; /* a repeated header is refused by no rule */
     const struct weir_request *request = facts->request;
-    tally->unreadable += (request->ip.len > 0 || request->peer.len > 0) && !facts_ip(facts);
-    tally->shadow_left_out += verdict->shadow_count - request->shadows->count;
-    (verdict->allowed ? tally->passed_over_time : tally->refused_over_time)->counts[bin]++;
+    totals->unreadable += (request->ip.len > 0 || request->peer.len > 0) && !facts_ip(facts);
+    totals->shadow_left_out += verdict->shadow_count - request->shadows->count;
+    (verdict->allowed ? totals->passed_over_time : totals->refused_over_time)->counts[bin]++;
     for (size_t i = 0; i < applied_count; i++) {
         const struct rule *rule = &rules->rules[applied[i]];
-        uint32_t slot = tally->slots[applied[i]];
-        struct tally_rule *row = &tally->rules[slot];
+        uint32_t slot = totals->slots[applied[i]];
+        struct totals_rule *row = &totals->rules[slot];
         row->applied++;
         row->passed += verdict->allowed;
         bool shadow = is_in_shadow(request->shadows, rule->id);
         bool refused = !verdict->allowed && sv_eq(weir_str(verdict->rule), rule->id);
         if (shadow || refused)
             facts_select_first_match(facts, applied[i]);
-        if ((shadow || refused) && !count_refusal(tally, slot, rule, facts, bin, shadow))
+        if ((shadow || refused) && !count_refusal(totals, slot, rule, facts, bin, shadow))
             return false;
     }
     return true;
@@ -178,9 +179,9 @@ bool tally_request(struct tally *tally, const struct rules *rules, struct facts 
 
 static int by_refusals(const void *a, const void *b, void *context)
 {
-    const struct tally *tally = context;
+    const struct totals *totals = context;
     uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
-    const struct tally_rule *x = &tally->rules[i], *y = &tally->rules[j];
+    const struct totals_rule *x = &totals->rules[i], *y = &totals->rules[j];
     uint64_t xs[] = { x->refused + x->would_refuse, x->applied }, ys[] = { y->refused + y->would_refuse, y->applied };
     for (size_t k = 0; k < 2; k++)
         if (xs[k] != ys[k])
@@ -190,9 +191,9 @@ static int by_refusals(const void *a, const void *b, void *context)
 
 static int by_rule_and_refusals(const void *a, const void *b, void *context)
 {
-    const struct tally *tally = context;
+    const struct totals *totals = context;
     uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
-    const struct tally_subject *x = &tally->subjects[i], *y = &tally->subjects[j];
+    const struct totals_subject *x = &totals->subjects[i], *y = &totals->subjects[j];
     if (x->rule != y->rule)
         return x->rule < y->rule ? -1 : 1;
     if (x->refusals != y->refusals)
@@ -200,23 +201,23 @@ static int by_rule_and_refusals(const void *a, const void *b, void *context)
     return i < j ? -1 : 1;
 }
 
-static uint32_t *sorted(const struct tally *tally, size_t count, int (*compare)(const void *, const void *, void *))
+static uint32_t *sorted(const struct totals *totals, size_t count, int (*compare)(const void *, const void *, void *))
 {
     uint32_t *order = malloc((count + 1) * sizeof order[0]);
     if (!order)
         return NULL;
     for (size_t i = 0; i < count; i++)
         order[i] = (uint32_t)i;
-    qsort_r(order, count, sizeof order[0], compare, (void *)(uintptr_t)tally);
+    qsort_r(order, count, sizeof order[0], compare, (void *)(uintptr_t)totals);
     return order;
 }
 
-uint32_t *tally_rules_sorted(const struct tally *tally)
+uint32_t *totals_rules_sorted(const struct totals *totals)
 {
-    return sorted(tally, tally->ids.count, by_refusals);
+    return sorted(totals, totals->ids.count, by_refusals);
 }
 
-uint32_t *tally_subjects_sorted(const struct tally *tally)
+uint32_t *totals_subjects_sorted(const struct totals *totals)
 {
-    return sorted(tally, tally->subject_names.count, by_rule_and_refusals);
+    return sorted(totals, totals->subject_names.count, by_rule_and_refusals);
 }
