@@ -14,7 +14,7 @@ static bool subject_of(struct subject *ret, const struct rule *rule, struct fact
     struct weir_str values[RULE_BY_MAX];
     for (size_t i = 0; i < rule->by_count; i++) {
         values[i] = facts_attribute(facts, &rule->by[i]);
-        if (values[i].len == 0)
+        if (!fact_is_there(&rule->by[i], values[i]))
             return false;
     }
     subject_fill(ret, rule, values, key);

@@ -156,10 +156,14 @@ static __attribute__((noinline)) bool prepared_are_there(const struct compiled_r
         return false;
     if (by & BIT(ATTR_HOST) && facts_host(facts).len == 0)
         return false;
-    if (by & BIT(ATTR_HEADER))
-        for (size_t i = 0; i < rule->rule->by_count; i++)
-            if (rule->rule->by[i].attribute == ATTR_HEADER && facts_header(facts, rule->rule->by[i].header).len == 0)
+    if (by & BIT(ATTR_DESCRIPTOR_KEYS) && facts_text(facts, ATTR_DESCRIPTOR_KEYS).len == 0)
+        return false;
+    if (by & (BIT(ATTR_HEADER) | BIT(ATTR_DESCRIPTOR)))
+        for (size_t i = 0; i < rule->rule->by_count; i++) {
+            const struct rule_by *named = &rule->rule->by[i];
+            if (attribute_has_name(named->attribute) && !fact_is_there(named, facts_attribute(facts, named)))
                 return false;
+        }
     return true;
 }
 
@@ -263,6 +267,26 @@ static __attribute__((noinline)) size_t find_readings(const struct ruleset *rule
     return count;
 }
 
+/* Adds the lists of the values that the entries of the descriptor have. */
+static __attribute__((noinline)) size_t find_entries(const struct ruleset *ruleset, const struct weir_request *request,
+                                                     uint32_t lists[RULESET_LISTS_MAX], size_t count)
+{
+    for (size_t i = 0; i < request->descriptor_count && i < WEIR_DESCRIPTOR_MAX; i++) {
+        char room[DESCRIPTOR_KEY_MAX];
+        sv name = descriptor_name(request, i, room);
+        uint32_t entry = name.len > 0 ? table_find(&ruleset->table, ATTR_DESCRIPTOR, name) : TABLE_NONE;
+        if (entry == TABLE_NONE)
+            continue;
+        uint32_t list = table_find(&ruleset->table, ENTRY_SPACE + entry, request->descriptor[i].value);
+        if (list == TABLE_NONE)
+            continue;
+        if (count == RULESET_LISTS_MAX)
+            return RULESET_LISTS_MAX + 1;
+        lists[count++] = list;
+    }
+    return count;
+}
+
 /* The lists of a request; more than RULESET_LISTS_MAX: too many. */
 static size_t find_lists(const struct ruleset *ruleset, struct facts *facts, uint32_t lists[RULESET_LISTS_MAX])
 {
@@ -271,7 +295,17 @@ static size_t find_lists(const struct ruleset *ruleset, struct facts *facts, uin
         lists[count++] = ruleset->always;
     for (uint32_t left = ruleset->indexed; left; left &= left - 1) {
         enum attribute attribute = (enum attribute)__builtin_ctz(left);
-        sv text = facts_text(facts, attribute);
+        sv text;
+        if (!(FACTS_PREPARED >> attribute & 1)) {
+            text = request_get(facts->request, attribute);
+        } else if (attribute != ATTR_DESCRIPTOR) {
+            text = facts_attribute(facts, &(struct rule_by){ .attribute = attribute });
+        } else {
+            count = find_entries(ruleset, facts->request, lists, count);
+            if (count > RULESET_LISTS_MAX)
+                return count;
+            continue;
+        }
         uint32_t list = text.len > 0 ? table_find(&ruleset->table, attribute, text) : TABLE_NONE;
         if (list != TABLE_NONE)
             lists[count++] = list;

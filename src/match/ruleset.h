@@ -26,6 +26,10 @@ enum {
 };
 _Static_assert((int)ATTRIBUTE_COUNT < (int)TREE_SPACE, "the table has a space for each attribute, and an int a bit");
 
+/* The table numbers the entries of descriptors that rules match, under ATTR_DESCRIPTOR. The values of entry n are in the
+ * space ENTRY_SPACE + n, which no node of the tree has. */
+#define ENTRY_SPACE (UINT32_C(1) << 31)
+
 struct compiled_path {
     bool is_regex;
     uint32_t regex; /* index */
@@ -76,8 +80,9 @@ struct ruleset {
     uint32_t *pool;
     sv *methods; /* each one's number is its bit */
     size_t method_count;
-    uint32_t always;  /* list: rules that no index finds */
-    uint32_t indexed; /* bits of attributes whose texts find rules in the table */
+    uint32_t always;      /* list: rules that no index finds */
+    uint32_t indexed;     /* bits of attributes whose texts find rules in the table */
+    uint32_t entry_count; /* numbered entries */
 
     struct regex **regexes;
     size_t regex_count;

@@ -17,9 +17,10 @@ static uint16_t put(char *to, sv text, size_t most, bool *cut)
 /* "user", "header:x-tenant" */
 static uint16_t put_name(char *to, const struct rule_by *by, size_t most, bool *cut)
 {
-    bool is_header = by->attribute == ATTR_HEADER;
-    size_t len = put(to, is_header ? SV("header:") : attribute_table[by->attribute].name, most, cut);
-    return (uint16_t)(len + put(to + len, by->header, most - len, cut));
+    size_t len = put(to, attribute_table[by->attribute].name, most, cut);
+    if (by->name.len > 0)
+        len += put(to + len, SV(":"), most - len, cut);
+    return (uint16_t)(len + put(to + len, by->name, most - len, cut));
 }
 
 enum { SECRET_SHOWN = 4 };
@@ -49,7 +50,7 @@ void subject_fill(struct subject *ret, const struct rule *rule, const struct wei
     for (size_t i = 0; i < rule->by_count; i++) {
         const struct rule_by *by = &rule->by[i];
         hash_word(&hash, by->attribute);
-        hash_text(&hash, by->header.ptr, by->header.len);
+        hash_text(&hash, by->name.ptr, by->name.len);
         hash_text(&hash, values[i].ptr, values[i].len);
         ret->by[i].name_len = put_name(to, by, share / 2, &ret->cut);
         to += ret->by[i].name_len;

@@ -26,7 +26,7 @@ static void conditions(void **state)
     assert_true(m->paths[1].is_regex);
     assert_text(m->paths[1].text, "/x(y|z)");
     const struct rule_condition *headers = rule_condition_of(m, ATTR_HEADER);
-    assert_text(headers[0].header, "x-plan");
+    assert_text(headers[0].name, "x-plan");
     assert_text(headers[0].is.list[0].text, "free");
     assert_text(headers[1].is.list[0].text, "2");
     reading_done(&r);

@@ -258,11 +258,19 @@ static struct rule_match any_match(struct maker *m)
     for (size_t i = 0; i < headers; i++) {
         char name[20];
         int n = snprintf(name, sizeof name, "%cx-%zu", "a!#'*~"[below(m, 6)], i);
-        struct rule_condition condition = { .attribute = ATTR_HEADER, .header = keep(m, sv_of(name, (size_t)n)) };
+        struct rule_condition condition = { .attribute = ATTR_HEADER, .name = keep(m, sv_of(name, (size_t)n)) };
         any_condition(m, &condition);
         match.conditions[match.condition_count++] = condition;
     }
     return match;
+}
+
+static const struct zone *utc_zone(struct maker *m)
+{
+    const struct zone *zone = m->rules->zones;
+    while (!sv_eq(zone->name, SV("UTC")))
+        zone = zone->next;
+    return zone;
 }
 
 static const struct zone *any_zone(struct maker *m)
@@ -291,9 +299,11 @@ static struct rule_limit any_limit(struct maker *m, size_t index)
     int n = snprintf(name, sizeof name, "%s%zu", words[below(m, sizeof words / sizeof *words)], index);
     l.name = keep(m, sv_of(name, (size_t)n));
     if (l.algorithm == LIMIT_CALENDAR) {
-        l.unit = (enum calendar_unit)below(m, CALENDAR_UNITS);
+        l.unit = (enum calendar_unit)below(m, CALENDAR_LENGTH + 1);
         l.week_start = l.unit == CALENDAR_WEEK ? (int)below(m, 7) : MONDAY;
-        l.zone = any_zone(m);
+        l.zone = l.unit == CALENDAR_LENGTH ? utc_zone(m) : any_zone(m);
+        if (l.unit == CALENDAR_LENGTH)
+            l.per_us = random_in(&m->random, 1000, LIMIT_PER_MAX_US / US_PER_MS) * US_PER_MS;
     } else if (l.algorithm == LIMIT_CONCURRENT) {
         l.per_us = maybe(m) ? 60 * US_PER_S : random_in(&m->random, 1, WEIR_TTL_MAX_MS) * US_PER_MS;
     } else {
@@ -312,7 +322,12 @@ static void unname(struct maker *m, struct rule_limit *limits, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         struct rule_limit *l = &limits[i];
+        char length[40];
+        snprintf(length, sizeof length, "%lldms", (long long)(l->per_us / US_PER_MS));
         const char *name = l->algorithm == LIMIT_CALENDAR ? unit_names[l->unit] : algorithm_names[l->algorithm];
+        if (!name && l->per_us % US_PER_S == 0)
+            continue; /* the reader would shorten it */
+        name = name ? name : length;
         bool taken = false;
         for (size_t j = 0; j < count; j++)
             taken = taken || sv_eq(limits[j].name, weir_str(name));

@@ -102,8 +102,10 @@ static void pick_numbers(struct schedule *s, struct sim_limit *l)
         l->algorithm != SIM_BUCKET && one_in(s, 4) && l->max <= (l->algorithm == SIM_SLIDING ? INT32_MAX : 1LL << 51);
     l->per_us = pick_period(s);
     l->scale = s->style == MILLISECONDS ? WEEK : l->per_us;
-    l->unit = (enum sim_unit)pick(s, SIM_MINUTE, SIM_YEAR);
-    l->utc_offset_us = one_in(s, 2) ? 8 * 3600 * S : 0;
+    l->unit = (enum sim_unit)pick(s, SIM_MINUTE, SIM_LENGTH);
+    if (l->algorithm == SIM_CALENDAR && l->per_us < S)
+        l->per_us = S;
+    l->utc_offset_us = l->unit != SIM_LENGTH && one_in(s, 2) ? 8 * 3600 * S : 0;
 }
 
 /* At least a second; and often as long as a limit's period. */
@@ -148,9 +150,11 @@ static void write_limit(FILE *to, const struct sim_limit *l)
     static const char *const units[] = { "minute", "hour", "day", "week", "month", "year" };
     const char *overdraft = l->overdraft ? ",\"overdraft\":true" : "";
     if (l->algorithm == SIM_CALENDAR) {
-        fprintf(to, "{\"name\":\"%s\",\"calendar\":\"%s\",\"max\":%llu%s%s%s}", l->name, units[l->unit],
-                (unsigned long long)l->max, l->utc_offset_us ? ",\"tz\":\"Asia/Shanghai\"" : "", counts[l->counts],
-                overdraft);
+        char length[40];
+        snprintf(length, sizeof length, "%lldms", (long long)(l->per_us / MS));
+        fprintf(to, "{\"name\":\"%s\",\"calendar\":\"%s\",\"max\":%llu%s%s%s}", l->name,
+                l->unit == SIM_LENGTH ? length : units[l->unit], (unsigned long long)l->max,
+                l->utc_offset_us ? ",\"tz\":\"Asia/Shanghai\"" : "", counts[l->counts], overdraft);
         return;
     }
     fprintf(to, "{\"name\":\"%s\",\"algorithm\":\"%s\",\"max\":%llu,\"per\":\"%lldms\"", l->name, algorithms[l->algorithm],

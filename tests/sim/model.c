@@ -18,6 +18,11 @@ static int64_t utc_us(int year, int month, int day)
 static void calendar_window(const struct sim_limit *l, int64_t now_us, int64_t *start_us, int64_t *end_us)
 {
     static const int64_t lengths[] = { 60 * SECOND, 3600 * SECOND, 86400 * SECOND, 7 * 86400 * SECOND };
+    if (l->unit == SIM_LENGTH) {
+        *start_us = now_us - now_us % l->per_us;
+        *end_us = *start_us + l->per_us;
+        return;
+    }
     int64_t local = now_us + l->utc_offset_us;
     time_t seconds = (time_t)(local / SECOND);
     struct tm tm;

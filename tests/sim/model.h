@@ -18,7 +18,7 @@ enum {
 };
 
 enum sim_algorithm { SIM_BUCKET, SIM_FIXED, SIM_SLIDING, SIM_CALENDAR };
-enum sim_unit { SIM_MINUTE, SIM_HOUR, SIM_DAY, SIM_WEEK, SIM_MONTH, SIM_YEAR };
+enum sim_unit { SIM_MINUTE, SIM_HOUR, SIM_DAY, SIM_WEEK, SIM_MONTH, SIM_YEAR, SIM_LENGTH };
 enum { SIM_UNITS = 3 }; /* requests, u1, u2 */
 enum sim_mode { SIM_ENFORCE, SIM_SHADOW, SIM_OFF };
 enum { SIM_BY_EVENT = 1, SIM_BY_KEY = 2, SIM_BY_USER = 4 };
@@ -31,7 +31,7 @@ struct sim_limit {
     int counts;         /* its unit; 0: requests */
     bool overdraft;     /* while 1 fits everything passes; not of buckets */
     int64_t scale;      /* bucket: a multiple of per_us, the same for as long as the cell lives */
-    enum sim_unit unit; /* calendar, with an offset from UTC that never changes */
+    enum sim_unit unit; /* calendar, with an offset from UTC that never changes; SIM_LENGTH: windows of per_us, in UTC */
     int64_t utc_offset_us;
 };
 
