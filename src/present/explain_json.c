@@ -51,6 +51,20 @@ static void add_client(struct facts *facts, struct buf *out)
     add_text(out, "counted_as", ip ? facts_ip_text(facts) : SV(""));
 }
 
+/* As in the body of a request; nothing if there is none. */
+static void add_descriptor(const struct weir_request *request, struct buf *out)
+{
+    for (size_t i = 0; i < request->descriptor_count; i++) {
+        buf_add(out, i ? SV(",{\"key\":") : SV(",\"descriptor\":[{\"key\":"));
+        buf_json(out, request->descriptor[i].name);
+        buf_add(out, SV(",\"value\":"));
+        buf_json(out, request->descriptor[i].value);
+        buf_char(out, '}');
+    }
+    if (request->descriptor_count > 0)
+        buf_char(out, ']');
+}
+
 static void add_request(struct facts *facts, void *data)
 {
     struct output *p = data;
@@ -68,6 +82,7 @@ static void add_request(struct facts *facts, void *data)
             add_readings(facts, p->out);
         }
     }
+    add_descriptor(p->request, p->out);
     buf_printf(p->out, ",\"cost\":%" PRIu64, p->request->cost);
     for (size_t i = 0; i < p->request->cost_count; i++) {
         const struct weir_cost *cost = &p->request->costs[i];
