@@ -347,11 +347,20 @@ static bool index_texts(struct builder *b, const struct compiled_condition *cond
     /* A rule may have conditions on several entries, which have one bit. */
     if (!condition->is_not && condition->attribute != ATTR_DESCRIPTOR)
         ruleset->compiled[rule].checks &= ~BIT(condition->attribute);
-    ruleset->indexed |= BIT(condition->attribute);
+    if (condition->attribute == ATTR_DESCRIPTOR)
+        ruleset->finds = FINDS_ENTRIES;
+    else
+        ruleset->indexed |= BIT(condition->attribute);
     for (size_t i = 0; i < condition->is.equal.count; i++)
         if (!enlist(b, table_put(&ruleset->table, condition->space, condition->is.equal.sorted[i], 0), rule))
             return false;
     return true;
+}
+
+uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value)
+{
+    uint32_t entry = table_find(&ruleset->table, ATTR_DESCRIPTOR, name);
+    return entry == TABLE_NONE ? TABLE_NONE : table_find(&ruleset->table, ENTRY_SPACE + entry, value);
 }
 
 static bool index_rule(struct builder *b, uint32_t rule)
@@ -364,6 +373,7 @@ static bool index_rule(struct builder *b, uint32_t rule)
     if (!tree_finds(compiled))
         return enlist(b, &ruleset->always, rule);
     compiled->checks &= ~(uint32_t)CHECK_PATHS;
+    ruleset->finds = ruleset->finds == FINDS_ENTRIES ? FINDS_ENTRIES : FINDS_PATHS;
     for (size_t i = 0; i < compiled->path_count; i++)
         if (!enlist(b, tree_add(&ruleset->tree, &ruleset->table, compiled->paths[i].template), rule))
             return false;

@@ -310,6 +310,16 @@ static sv facts_descriptor_limit(struct facts *facts)
     return facts->descriptor_limit;
 }
 
+/* Apart, so that requests without a descriptor do not pay for it. */
+static __attribute__((noinline)) sv facts_of_descriptor(struct facts *facts, const struct rule_by *by)
+{
+    if (by->attribute == ATTR_DESCRIPTOR_KEYS)
+        return facts_descriptor_keys(facts);
+    if (by->attribute == ATTR_DESCRIPTOR_LIMIT)
+        return facts_descriptor_limit(facts);
+    return by->name.len > 0 ? facts_entry(facts, by->name) : facts_descriptor(facts);
+}
+
 sv facts_attribute(struct facts *facts, const struct rule_by *by)
 {
     switch (by->attribute) {
@@ -328,11 +338,9 @@ sv facts_attribute(struct facts *facts, const struct rule_by *by)
     case ATTR_HEADER:
         return facts_header(facts, by->name);
     case ATTR_DESCRIPTOR:
-        return by->name.len > 0 ? facts_entry(facts, by->name) : facts_descriptor(facts);
     case ATTR_DESCRIPTOR_KEYS:
-        return facts_descriptor_keys(facts);
     case ATTR_DESCRIPTOR_LIMIT:
-        return facts_descriptor_limit(facts);
+        return facts_of_descriptor(facts, by);
     default:
         return request_get(facts->request, by->attribute);
     }

@@ -80,8 +80,13 @@ struct ruleset {
     uint32_t *pool;
     sv *methods; /* each one's number is its bit */
     size_t method_count;
-    uint32_t always;      /* list: rules that no index finds */
-    uint32_t indexed;     /* bits of attributes whose texts find rules in the table */
+    uint32_t always;  /* list: rules that no index finds */
+    uint32_t indexed; /* bits of attributes whose texts find rules in the table, but for entries */
+    enum {
+        FINDS_TEXTS,  /* nothing else */
+        FINDS_PATHS,  /* templates in the tree find rules, too */
+        FINDS_ENTRIES /* values of entries do, and perhaps templates */
+    } finds;
     uint32_t entry_count; /* numbered entries */
 
     struct regex **regexes;
@@ -99,6 +104,8 @@ struct ruleset {
     size_t looked_header_count;
 };
 
+/* The list of an entry of a descriptor with this value; TABLE_NONE: there is none. */
+uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value);
 bool compile_looks(struct ruleset *ruleset); /* false: no memory */
 
 #endif
