@@ -110,11 +110,17 @@ static const char *reason_name(enum match_reason reason)
 static void add_by(const struct explained_rule *e, struct buf *out)
 {
     for (size_t i = 0; i < e->rule->by_count; i++) {
-        /* An attribute and the name of a header need no escapes. */
-        buf_printf(out, "%s{\"name\":\"", i ? "," : "");
-        rule_by_text(&e->rule->by[i], out);
-        buf_char(out, '"');
-        add_text(out, "value", e->by[i]);
+        CLEANUP(buf_done) struct buf name;
+        buf_init(&name, RULE_BY_TEXT_MAX);
+        rule_by_text(&e->rule->by[i], &name);
+        buf_printf(out, "%s{\"name\":", i ? "," : "");
+        buf_json(out, buf_sv(&name));
+        if (fact_is_there(&e->rule->by[i], e->by[i])) {
+            buf_add(out, SV(",\"value\":"));
+            buf_json(out, e->by[i]);
+        } else {
+            buf_add(out, SV(",\"value\":null"));
+        }
         buf_char(out, '}');
     }
 }
