@@ -125,7 +125,7 @@ class Rule:
         if not self.match.holds(seen) or self.excepted.holds(seen) or seen.settings.excepted.holds(seen):
             return []
         found = [tuple(seen.attribute(name, reading) for name in self.by) for reading in self.match.readings(seen)]
-        return [values for values in dict.fromkeys(found) if all(values)]
+        return [values for values in dict.fromkeys(found) if all(map(seen.is_there, self.by, values))]
 
 
 class Override:
