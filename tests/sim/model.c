@@ -204,9 +204,11 @@ static struct sim_cell *find_cell(struct sim *sim, const struct sim_rule *rule, 
     snprintf(fresh.event, SIM_TEXT, "%s", rule->by & SIM_BY_EVENT ? q->event : "");
     snprintf(fresh.key, SIM_TEXT, "%s", rule->by & SIM_BY_KEY ? q->key : "");
     snprintf(fresh.user, SIM_TEXT, "%s", rule->by & SIM_BY_USER ? q->user : "");
+    snprintf(fresh.entry, SIM_TEXT, "%s", rule->by & SIM_BY_ENTRY ? q->entry : "");
     struct sim_cell *c = sim->cells, *end = c + sim->cell_count;
-    while (c < end && !(is_cell_of(c, rule, limit) && strcmp(c->event, fresh.event) == 0 &&
-                        strcmp(c->key, fresh.key) == 0 && strcmp(c->user, fresh.user) == 0))
+    while (c < end &&
+           !(is_cell_of(c, rule, limit) && strcmp(c->event, fresh.event) == 0 && strcmp(c->key, fresh.key) == 0 &&
+             strcmp(c->user, fresh.user) == 0 && strcmp(c->entry, fresh.entry) == 0))
         c++;
     if (c == end) {
         if (sim->cell_count++ == SIM_CELLS)
@@ -328,7 +330,7 @@ static bool applies(const struct sim_rule *rule, const struct sim_request *q)
     if (rule->mode == SIM_OFF || (rule->event[0] && strcmp(rule->event, q->event) != 0))
         return false;
     return !(rule->by & SIM_BY_EVENT && !q->event[0]) && !(rule->by & SIM_BY_KEY && !q->key[0]) &&
-           !(rule->by & SIM_BY_USER && !q->user[0]);
+           !(rule->by & SIM_BY_USER && !q->user[0]) && !(rule->by & SIM_BY_ENTRY && !q->entry);
 }
 
 static uint64_t cost_of(const struct sim_limit *l, const struct sim_request *q)
@@ -457,9 +459,11 @@ static struct sim_punished *find_punished(struct sim *sim, const struct sim_rule
     snprintf(fresh.event, SIM_TEXT, "%s", rule->by & SIM_BY_EVENT ? q->event : "");
     snprintf(fresh.key, SIM_TEXT, "%s", rule->by & SIM_BY_KEY ? q->key : "");
     snprintf(fresh.user, SIM_TEXT, "%s", rule->by & SIM_BY_USER ? q->user : "");
+    snprintf(fresh.entry, SIM_TEXT, "%s", rule->by & SIM_BY_ENTRY ? q->entry : "");
     struct sim_punished *x = sim->punished, *end = x + sim->punished_count;
-    while (x < end && (strcmp(x->rule, fresh.rule) != 0 || x->by != fresh.by || strcmp(x->event, fresh.event) != 0 ||
-                       strcmp(x->key, fresh.key) != 0 || strcmp(x->user, fresh.user) != 0))
+    while (x < end &&
+           (strcmp(x->rule, fresh.rule) != 0 || x->by != fresh.by || strcmp(x->event, fresh.event) != 0 ||
+            strcmp(x->key, fresh.key) != 0 || strcmp(x->user, fresh.user) != 0 || strcmp(x->entry, fresh.entry) != 0))
         x++;
     if (x == end) {
         if (sim->punished_count++ == SIM_CELLS)
