@@ -48,7 +48,8 @@ static void bad_plans(void **state)
         { "rules:\n- { id: a, plans: { x: 1 per 1s } }\n",
           "f:2: rule a: plans: needs `plan`, the attribute that names the plan, such as \"header:X-Plan\"\n" },
         { "rules:\n- { id: a, plan: users, plans: { x: 1 per 1s } }\n",
-          "f:2: rule a: plan: must be method, path, host, ip, user, event, key, domain, route, descriptor_keys, descriptor, descriptor:KEY or header:NAME, not \"users\"; did "
+          "f:2: rule a: plan: must be method, path, host, ip, user, event, key, domain, route, descriptor_keys, "
+          "descriptor, descriptor:KEY or header:NAME, not \"users\"; did "
           "you "
           "mean `user`?\n" },
         { "rules:\n- { id: a, plan: user, plans: [x] }\n",

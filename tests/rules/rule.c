@@ -205,7 +205,8 @@ static void bad_attributes(void **state)
 {
     (void)state;
     static const struct report_case listed[] = {
-        { "by: users", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"users\"; did you mean `user`?\n" },
+        { "by: users",
+          "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"users\"; did you mean `user`?\n" },
         { "by: [ip, address]", "f:1: rule a: by[1]: must be %s, descriptor:KEY or header:NAME, not \"address\"\n" },
         { "by: peer", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"peer\"\n" },
         { "by: header", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"header\"\n" },

@@ -191,6 +191,8 @@ static sv any_value_text(struct maker *m, enum attribute attribute, enum value_k
         return kind == VALUE_EQUAL ? PICK(m, hosts) : kind == VALUE_PREFIX ? PICK(m, prefixes) : PICK(m, globs);
     if (attribute == ATTR_METHOD)
         return kind == VALUE_GLOB ? weir_str("P*") : PICK(m, methods);
+    if (attribute == ATTR_DESCRIPTOR && kind == VALUE_EQUAL && maybe(m))
+        return maybe(m) ? SV("") : SV("  x ");
     if (kind != VALUE_GLOB)
         return any_text(m, attribute == ATTR_HEADER);
     sv glob = PICK(m, text_globs);
@@ -239,13 +241,23 @@ static struct rule_path *any_paths(struct maker *m, size_t *ret_count)
     return paths;
 }
 
+/* The name of an entry; `index` makes it differ from others. */
+static sv any_entry_name(struct maker *m, size_t index)
+{
+    static const char *const keys[] = { "user", "a b", "a%23b", "%25%2C", "{}: ", "\"", "\\", "\n\t", "ü", "- ", "#2" };
+    char name[60];
+    const char *key = keys[below(m, 10)];
+    int n = snprintf(name, sizeof name, "%s%zu%s", key, index, maybe(m) ? keys[10] : "");
+    return keep(m, sv_of(name, (size_t)n));
+}
+
 static struct rule_match any_match(struct maker *m)
 {
     struct rule_match match = { 0 };
-    match.conditions = keep_array(m, (ATTRIBUTE_COUNT + 10) * sizeof *match.conditions);
+    match.conditions = keep_array(m, (ATTRIBUTE_COUNT + 20) * sizeof *match.conditions);
     match.paths = any_paths(m, &match.path_count);
     match.not_paths = any_paths(m, &match.not_path_count);
-    for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
+    for (enum attribute i = 0; i < ATTR_HEADER; i++) {
         bool path = i == ATTR_PATH;
         if (!(attribute_table[i].uses & IN_MATCH) || maybe(m) || (path && match.path_count + match.not_path_count > 0))
             continue;
@@ -259,6 +271,12 @@ static struct rule_match any_match(struct maker *m)
         char name[20];
         int n = snprintf(name, sizeof name, "%cx-%zu", "a!#'*~"[below(m, 6)], i);
         struct rule_condition condition = { .attribute = ATTR_HEADER, .name = keep(m, sv_of(name, (size_t)n)) };
+        any_condition(m, &condition);
+        match.conditions[match.condition_count++] = condition;
+    }
+    size_t entries = maybe(m) ? below(m, 5) : 0;
+    for (size_t i = 0; i < entries; i++) {
+        struct rule_condition condition = { .attribute = ATTR_DESCRIPTOR, .name = any_entry_name(m, i) };
         any_condition(m, &condition);
         match.conditions[match.condition_count++] = condition;
     }
@@ -373,6 +391,8 @@ static void any_by(struct maker *m, struct rule *rule)
         unsigned attribute = (unsigned)first + (unsigned)i;
         if (attribute < ATTR_HEADER && attribute_table[attribute].uses & IN_BY) {
             rule->by[i].attribute = (enum attribute)attribute;
+        } else if (maybe(m)) {
+            rule->by[i] = (struct rule_by){ ATTR_DESCRIPTOR, any_entry_name(m, i) };
         } else {
             char name[20];
             int n = snprintf(name, sizeof name, "x-%c%u", "a!#'*~"[below(m, 6)], attribute);
