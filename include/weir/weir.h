@@ -68,6 +68,7 @@ enum {
     WEIR_UNIT_MAX = 50,           /* bytes in the name of a limit's unit */
     WEIR_COSTS_MAX = 16,          /* costs of a request in other units */
     WEIR_TOGETHER_MAX = 64,       /* requests that are decided together */
+    WEIR_DESCRIPTOR_MAX = 256,    /* entries of a descriptor */
     WEIR_SHADOW_MAX = 16,         /* names in a struct weir_shadows */
     WEIR_ERROR_MAX = 1000,        /* bytes in an error's text, with the NUL */
     WEIR_USAGE_LIMITS = 16,       /* limits in a struct weir_usage, and in the header RateLimit-Policy */
@@ -210,8 +211,8 @@ enum weir_charging {
 };
 
 /* The request to decide about. Fields that are not set (zero) are ignored. Spaces and tabs at the beginning and end of
- * method, host, ip and header values are ignored, too; user, event and key count as they are given, so trim what you take
- * from a header. weir does not keep the request or its strings after the call. It writes *receipt, *shadows and *usage when
+ * method, host, ip and header values are ignored, too; user, event, key, domain and descriptor count as they are given, so
+ * trim what you take from a header. weir does not keep the request or its strings after the call. It writes *receipt, *shadows and *usage when
  * it makes the decision; until then they must remain valid. */
 struct weir_request {
     struct weir_str method;
@@ -226,7 +227,7 @@ struct weir_request {
     const struct weir_header *headers;
     size_t header_count;
     /* The entries of a descriptor of Envoy's rate limit service, in its order: the name is the key. An entry with an empty
-     * value is there all the same. */
+     * value is there all the same. Values count as they are given. At most WEIR_DESCRIPTOR_MAX: rules do not see more. */
     const struct weir_header *descriptor;
     size_t descriptor_count;
     /* A limit that the caller brings, for rules with `limits: given`: at most given_max in each window of given_window_ms,

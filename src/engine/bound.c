@@ -9,7 +9,7 @@ static void add_by(struct hash *h, const struct rule *rule)
 {
     for (size_t i = 0; i < rule->by_count; i++) {
         subject_add(h, attribute_table[rule->by[i].attribute].name);
-        subject_add(h, rule->by[i].header);
+        subject_add(h, rule->by[i].name);
     }
 }
 
@@ -244,7 +244,7 @@ static bool override_subject(const struct binder *b, const struct rule *rule, co
             value = counted_value(&facts, b->bound->ruleset, &rule->by[i], value);
         else if (rule->by[i].attribute == ATTR_IP)
             value = counted_value(&facts, b->bound->ruleset, &rule->by[i], sv_cut(&rest, '/'));
-        if (value.len == 0)
+        if (value.len == 0 && !by_may_be_empty(&rule->by[i]))
             return false;
         subject_add(&h, value);
     }
@@ -498,7 +498,7 @@ struct window limit_current_window(const struct bound_limit *limit, int64_t now_
         return window;
     if (cache_read(&limit->cache, &window) && now_us >= window.start_us && now_us < window.end_us)
         return window;
-    window = calendar_window(&limit->spec->zone->tz, limit->spec->unit, limit->spec->week_start, now_us);
+    window = rule_limit_window(limit->spec, now_us);
     cache_write((struct window_cache *)&limit->cache, window);
     return window;
 }

@@ -120,6 +120,8 @@ static bool some_rule_looks_at(const struct bound *bound, const char *attribute,
             lower[i] = ascii_lower(name.ptr[i]);
         return name.len <= sizeof lower && ruleset_looks_at(bound->ruleset, ATTR_HEADER, sv_of(lower, name.len), now_us);
     }
+    if (sv_starts(name, SV("descriptor:")))
+        return ruleset_looks_at(bound->ruleset, ATTR_DESCRIPTOR, (sv){ 0 }, now_us);
     enum attribute found = attribute_find(name);
     if (found == ATTRIBUTE_COUNT || !(attribute_table[found].uses & (IN_MATCH | IN_BY)))
         return true;

@@ -5,7 +5,7 @@
  *
  * The text in the braces decides in which part of a cluster a key lies, so all keys of one subject lie in the same part.
  * Bytes with a meaning of their own are written as %XX. A long value, and every value of a header, which may be a password,
- * is written as # and the first half of its SHA-256. */
+ * is written as # and the first half of its SHA-256. An empty value, which the entry of a descriptor may have, is %. */
 #ifndef ENGINE_KEYS_H
 #define ENGINE_KEYS_H
 

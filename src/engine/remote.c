@@ -163,7 +163,7 @@ static void store_windows(const struct bound_limit *limit, int64_t store_us, str
     *ret = limit_current_window(limit, store_us);
     *ret_next = (struct window){ ret->end_us, ret->end_us };
     if (ret->end_us - store_us < NEAR_END_US && clock_valid(ret->end_us))
-        *ret_next = calendar_window(&limit->spec->zone->tz, limit->spec->unit, limit->spec->week_start, ret->end_us);
+        *ret_next = rule_limit_window(limit->spec, ret->end_us);
 }
 
 /* ---- asking for slices ---- */

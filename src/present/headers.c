@@ -89,9 +89,9 @@ static struct partition partition_of(const struct rule *rule, struct facts *fact
         const struct rule_by *by = &rule->by[i];
         sv name = attribute_table[by->attribute].name, value = facts_attribute(facts, by);
         hash_text(&h, name.ptr, name.len);
-        hash_text(&h, by->header.ptr, by->header.len);
+        hash_text(&h, by->name.ptr, by->name.len);
         hash_text(&h, value.ptr, value.len);
-        partition.known = partition.known && value.len > 0;
+        partition.known = partition.known && fact_is_there(by, value);
     }
     partition.key = hash_final(&h);
     return partition;

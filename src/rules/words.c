@@ -11,7 +11,7 @@ const char *const header_setting_names[] = { "standard", "legacy", "openai", "of
 
 void rule_by_text(const struct rule_by *by, struct buf *out)
 {
-    buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->header.len ? ":" : "", SV_FMT(by->header));
+    buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->name.len ? ":" : "", SV_FMT(by->name));
 }
 
 void override_subject_text(const sv *values, size_t count, struct buf *out)
@@ -26,8 +26,14 @@ void override_subject_text(const sv *values, size_t count, struct buf *out)
                 buf_char(out, c);
         }
         if (count == 1)
-            buf_add(out, values[i]);
+            buf_add(out, values[i].len > 0 ? values[i] : SV("%"));
     }
+}
+
+struct window rule_limit_window(const struct rule_limit *limit, int64_t now_us)
+{
+    return limit->unit == CALENDAR_LENGTH ? aligned_window(limit->per_us, now_us)
+                                          : calendar_window(&limit->zone->tz, limit->unit, limit->week_start, now_us);
 }
 
 bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count)

@@ -88,10 +88,14 @@ static void write_cidr_item(struct buf *out, const void *item)
 static void write_by_item(struct buf *out, const void *item)
 {
     const struct rule_by *by = item;
-    const char *quote = by->attribute == ATTR_HEADER ? "\"" : "";
-    buf_add(out, weir_str(quote));
-    rule_by_text(by, out);
-    buf_add(out, weir_str(quote));
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, RULE_BY_TEXT_MAX);
+    rule_by_text(by, &text);
+    if (by->name.len > 0)
+        yaml_quote(out, buf_sv(&text));
+    else
+        buf_add(out, buf_sv(&text));
+    out->failed = out->failed || text.failed;
 }
 
 static void write_header_item(struct buf *out, const void *item)
@@ -139,6 +143,14 @@ static void write_length(struct buf *out, int64_t us)
     buf_printf(out, "%lldms", (long long)(us / US_PER_MS));
 }
 
+void rule_calendar_text(const struct rule_limit *l, struct buf *out)
+{
+    if (l->unit == CALENDAR_LENGTH)
+        write_length(out, l->per_us);
+    else
+        buf_add(out, weir_str(unit_names[l->unit]));
+}
+
 void rule_limit_text(const struct rule_limit *l, struct buf *out)
 {
     if (l->algorithm == LIMIT_CONCURRENT) {
@@ -149,10 +161,12 @@ void rule_limit_text(const struct rule_limit *l, struct buf *out)
     }
     buf_printf(out, "%" PRIu64 "%s%.*s per ", l->max, l->cost_unit.len ? " " : "", SV_FMT(l->cost_unit));
     if (l->algorithm == LIMIT_CALENDAR) {
-        buf_add(out, weir_str(unit_names[l->unit]));
+        rule_calendar_text(l, out);
+        if (l->unit == CALENDAR_LENGTH)
+            buf_add(out, SV(" calendar"));
         if (l->unit == CALENDAR_WEEK && l->week_start != MONDAY)
             buf_printf(out, " from %s", weekday_names[l->week_start]);
-        if (l->zone)
+        if (l->zone && l->unit != CALENDAR_LENGTH)
             buf_printf(out, " (%.*s)", SV_FMT(l->zone->name));
     } else {
         write_length(out, l->per_us);
@@ -203,7 +217,9 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
         buf_add(out, SV(", "));
     }
     if (l->algorithm == LIMIT_CALENDAR) {
-        buf_printf(out, "calendar: %s, max: %" PRIu64, unit_names[l->unit], l->max);
+        buf_add(out, SV("calendar: "));
+        rule_calendar_text(l, out);
+        buf_printf(out, ", max: %" PRIu64, l->max);
         if (!in_utc(l)) {
             buf_add(out, SV(", tz: "));
             write_text(out, l->zone->name);
@@ -230,7 +246,7 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
 
 static void write_limit(struct buf *out, const struct rule_limit *l)
 {
-    bool calendar = l->algorithm == LIMIT_CALENDAR && in_utc(l) && l->week_start == MONDAY;
+    bool calendar = l->algorithm == LIMIT_CALENDAR && l->unit != CALENDAR_LENGTH && in_utc(l) && l->week_start == MONDAY;
     bool slots = l->algorithm == LIMIT_CONCURRENT && l->per_us == slot_ttl_default_us;
     bool shortens = !l->overdraft && (l->cost_unit.len == 0 || !ascii_digit(l->cost_unit.ptr[0]));
     if (!l->named && shortens && (calendar || slots || l->algorithm == LIMIT_TOKEN_BUCKET))
@@ -338,7 +354,7 @@ static struct part part_of(const struct rule_values *values)
 static void write_condition_item(struct buf *out, const void *item)
 {
     const struct rule_condition *condition = item;
-    write_text(out, condition->attribute == ATTR_HEADER ? condition->header : attribute_table[condition->attribute].name);
+    write_text(out, condition->name.len > 0 ? condition->name : attribute_table[condition->attribute].name);
     buf_add(out, SV(": "));
     write_condition(out, part_of(&condition->is), part_of(&condition->is_not), condition->presence);
 }
@@ -374,14 +390,18 @@ static void write_match(struct buf *out, const struct rule_match *m)
         buf_add(out, list ? SV("]\n") : SV("\n"));
     }
     write_paths(out, m, path ? path->presence : PRESENCE_ANY);
-    for (; texts < m->condition_count && m->conditions[texts].attribute != ATTR_HEADER; texts++) {
+    for (; texts < m->condition_count && !attribute_has_name(m->conditions[texts].attribute); texts++) {
         if (&m->conditions[texts] == method || &m->conditions[texts] == path)
             continue;
         buf_add(out, SV("      "));
         write_condition_item(out, &m->conditions[texts]);
         buf_char(out, '\n');
     }
-    WRITE_LIST(out, "      ", "header", m->conditions + texts, m->condition_count - texts, write_condition_item);
+    size_t headers = texts;
+    while (headers < m->condition_count && m->conditions[headers].attribute == ATTR_HEADER)
+        headers++;
+    WRITE_LIST(out, "      ", "header", m->conditions + texts, headers - texts, write_condition_item);
+    WRITE_LIST(out, "      ", "descriptor", m->conditions + headers, m->condition_count - headers, write_condition_item);
 }
 
 static void write_except(struct buf *out, const struct rule_except *e, const char *before, const char *inside)

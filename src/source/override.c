@@ -23,7 +23,7 @@ struct set_override {
 static int wrong_count(const struct plan *plan, const struct rule *rule, size_t given)
 {
     CLEANUP(buf_done) struct buf names;
-    buf_init(&names, RULE_BY_MAX * (RULE_NAME_MAX + 16));
+    buf_init(&names, RULE_BY_MAX * (RULE_BY_TEXT_MAX + 2));
     for (size_t i = 0; i < rule->by_count; i++) {
         buf_add(&names, i ? SV(", ") : SV(""));
         rule_by_text(&rule->by[i], &names);

@@ -108,7 +108,7 @@ static json_t *long_limit(const struct rule_limit *limit)
     }
     if (limit->cost_unit.len > 0)
         json_object_set_new(made, "unit", json_stringn(limit->cost_unit.ptr, limit->cost_unit.len));
-    if (limit->algorithm == LIMIT_CALENDAR) {
+    if (limit->algorithm == LIMIT_CALENDAR) { /* a unit: a length has no short form */
         json_object_set_new(made, "calendar", json_string(unit_names[limit->unit]));
         json_object_set_new(made, "max", json_integer((json_int_t)limit->max));
         return made;
@@ -245,7 +245,7 @@ static int name_subject(json_t *json, const struct rule *rule, const sv *values)
 {
     json_auto_t *by = json_object();
     CLEANUP(buf_done) struct buf name;
-    buf_init(&name, RULE_NAME_MAX + 16);
+    buf_init(&name, RULE_BY_TEXT_MAX);
     for (size_t i = 0; i < rule->by_count; i++) {
         buf_clear(&name);
         rule_by_text(&rule->by[i], &name);

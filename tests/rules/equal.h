@@ -53,7 +53,7 @@ static inline bool match_equal(const struct rule_match *a, const struct rule_mat
                  paths_equal(a->not_paths, a->not_path_count, b->not_paths, b->not_path_count);
     for (size_t i = 0; equal && i < a->condition_count; i++) {
         const struct rule_condition *x = &a->conditions[i], *y = &b->conditions[i];
-        equal = x->attribute == y->attribute && sv_eq(x->header, y->header) && x->presence == y->presence &&
+        equal = x->attribute == y->attribute && sv_eq(x->name, y->name) && x->presence == y->presence &&
                 values_equal(&x->is, &y->is) && values_equal(&x->is_not, &y->is_not);
     }
     return equal;
@@ -79,7 +79,7 @@ static inline bool plans_equal(const struct rule *a, const struct rule *b)
 {
     bool equal = a->plan_count == b->plan_count && a->ignore_case == b->ignore_case;
     if (equal && a->plan_count > 0)
-        equal = a->plan.attribute == b->plan.attribute && sv_eq(a->plan.header, b->plan.header);
+        equal = a->plan.attribute == b->plan.attribute && sv_eq(a->plan.name, b->plan.name);
     for (size_t i = 0; equal && i < a->plan_count; i++)
         equal = sv_eq(a->plans[i].name, b->plans[i].name) &&
                 limits_equal(a->plans[i].limits, a->plans[i].limit_count, b->plans[i].limits, b->plans[i].limit_count);
@@ -122,7 +122,7 @@ static inline bool rule_equal(const struct rule *a, const struct rule *b)
                  plans_equal(a, b) && limits_equal(a->limits, a->limit_count, b->limits, b->limit_count) &&
                  except_equal(&a->except, &b->except) && reject_equal(&a->reject, &b->reject) && counters_equal(a, b);
     for (size_t i = 0; equal && i < a->by_count; i++)
-        equal = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].header, b->by[i].header);
+        equal = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].name, b->by[i].name);
     return equal;
 }
 

@@ -191,7 +191,7 @@ static void attributes(void **state)
     assert_int_equal(rule->by_count, 8);
     for (size_t i = 0; i < 8; i++)
         assert_int_equal(rule->by[i].attribute, expected[i]);
-    assert_text(rule->by[7].header, "x-tenant");
+    assert_text(rule->by[7].name, "x-tenant");
     reading_done(&r);
     r = rule_of("by: route");
     assert_int_equal(r.rules->rules[0].by[0].attribute, ATTR_ROUTE);
@@ -205,14 +205,15 @@ static void bad_attributes(void **state)
 {
     (void)state;
     static const struct report_case listed[] = {
-        { "by: users", "f:1: rule a: by: must be %s or header:NAME, not \"users\"; did you mean `user`?\n" },
-        { "by: [ip, address]", "f:1: rule a: by[1]: must be %s or header:NAME, not \"address\"\n" },
-        { "by: peer", "f:1: rule a: by: must be %s or header:NAME, not \"peer\"\n" },
-        { "by: header", "f:1: rule a: by: must be %s or header:NAME, not \"header\"\n" },
-        { "by: 'header:'", "f:1: rule a: by: must be %s or header:NAME, not \"header:\"\n" },
-        { "by: 'header:a b'", "f:1: rule a: by: must be %s or header:NAME, not \"header:a b\"\n" },
-        { "by: { header: X }", "f:1: rule a: by: must be %s or header:NAME, not a mapping\n" },
-        { "by: [~]", "f:1: rule a: by[0]: must be %s or header:NAME, not nothing\n" },
+        { "by: users",
+          "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"users\"; did you mean `user`?\n" },
+        { "by: [ip, address]", "f:1: rule a: by[1]: must be %s, descriptor:KEY or header:NAME, not \"address\"\n" },
+        { "by: peer", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"peer\"\n" },
+        { "by: header", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"header\"\n" },
+        { "by: 'header:'", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"header:\"\n" },
+        { "by: 'header:a b'", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"header:a b\"\n" },
+        { "by: { header: X }", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not a mapping\n" },
+        { "by: [~]", "f:1: rule a: by[0]: must be %s, descriptor:KEY or header:NAME, not nothing\n" },
     };
     for (size_t i = 0; i < sizeof listed / sizeof *listed; i++)
         expect_listed(listed[i].text, IN_BY, listed[i].report);
