@@ -314,7 +314,7 @@ int source_history(struct source *source, sv id, int64_t before, unsigned most, 
 {
     struct listing l = { .row = row, .data = data };
     struct which which = { .id = id, .before = before, .most = most };
-    if (source_is_file(source))
+    if (in_files(source))
         return file_has_none(source, error);
     int r = source_connect(source, error);
     if (r == 0)
@@ -487,7 +487,7 @@ int source_undo(struct source *source, sv id, int64_t number, struct source_auth
                 struct weir_error *error)
 {
     struct undo u = { .id = id, .number = number };
-    if (source_is_file(source))
+    if (in_files(source))
         return file_has_none(source, error);
     if (number < 0)
         return err_set(error, WEIR_E_INVALID, "changes are numbered from 1");
