@@ -221,8 +221,6 @@ const struct zone *zone_copy(struct rules *rules, const struct zone *zone);
 
 /* ---- quote.c ---- */
 
-bool text_has_control(sv text); /* C0 (a tab too), DEL, C1 */
-
 /* ---- copy.c, ids.c ---- */
 
 bool settings_copy(struct arena *arena, const struct settings *from, struct settings *ret);

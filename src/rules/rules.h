@@ -398,6 +398,7 @@ int rules_keep_last_good(struct rules *fresh, const struct rules_report *report,
 void rules_write(const struct rules *rules, struct buf *out);
 /* In double quotes, with escapes where YAML or people need them. */
 void yaml_quote(struct buf *out, sv text);
+bool text_has_control(sv text); /* C0 (a tab too), DEL, C1 */
 
 /* Words of the model, as written in rules: one for each value of an enum, and NULL after the last. */
 extern const char *const algorithm_names[], *const unit_names[], *const weekday_names[]; /* CALENDAR_LENGTH: NULL */
