@@ -26,6 +26,7 @@ struct loop_acceptor {
     void (*accept)(void *data, int fd, const struct sockaddr_storage *peer); /* a new connection; takes over fd */
     void (*free)(void *data);                                                /* called by loop_done */
     void *data;
+    void (*drain)(void *data); /* may be NULL: the loop begins to drain */
 };
 
 struct loop;
