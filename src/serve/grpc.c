@@ -135,27 +135,37 @@ static void on_header(struct h2_stream *stream, sv name, sv value)
         stream->grpc = is_grpc(value);
     else if (sv_eq(name, SV("grpc-timeout")))
         take_timeout(stream, value);
-    else if (sv_eq(name, SV("grpc-encoding")))
-        stream->encoded = !sv_eq(value, SV("identity"));
     else if (sv_eq(name, SV("authorization")) && stream->loop->tokens.decide[0])
         stream->token = token_is_bearer(stream->loop->tokens.decide, value);
 }
 
+static bool has_token(const struct h2_stream *stream, const struct method *method)
+{
+    return method->open || stream->loop->tokens.decide[0] == '\0' || stream->token;
+}
+
+/* The answer comes when the request is complete: some clients do not expect it before. */
 static void on_headers_done(struct h2_stream *stream)
 {
     const struct method *method = stream->method;
+    stream->drop = !stream->post || !stream->grpc || !method || !has_token(stream, method) || stream->bad_timeout;
+}
+
+static void refuse_call(struct h2_stream *stream)
+{
+    const struct method *method = stream->method;
     if (!stream->post)
-        h2_fail_http(stream, "405");
+        h2_fail_http(stream, "405", SV("a call of gRPC is a POST\n"));
     else if (!stream->grpc)
-        h2_fail_http(stream, "415");
+        h2_fail_http(stream, "415", SV("this address speaks gRPC: Content-Type has to be application/grpc\n"));
     else if (!method)
         fail(stream, GRPC_UNIMPLEMENTED,
              "unknown method %.100s; there are envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit and "
              "grpc.health.v1.Health",
              stream->path);
-    else if (!method->open && stream->loop->tokens.decide[0] && !stream->token)
+    else if (!has_token(stream, method))
         fail(stream, GRPC_UNAUTHENTICATED, "the token is missing or wrong; send the metadata authorization: Bearer TOKEN");
-    else if (stream->bad_timeout)
+    else
         fail(stream, GRPC_INVALID_ARGUMENT, "grpc-timeout: not a valid timeout, such as 20m");
 }
 
@@ -185,7 +195,9 @@ static void on_complete(struct h2_stream *stream)
 {
     const struct method *method = stream->method;
     sv message;
-    if (stream->deadline_ns <= uv_hrtime())
+    if (stream->drop)
+        refuse_call(stream);
+    else if (stream->deadline_ns <= uv_hrtime())
         h2_fail(stream, GRPC_DEADLINE_EXCEEDED, "the deadline has passed; nothing was charged");
     else if (read_prefix(stream, &message))
         method->run(stream, message);

@@ -54,7 +54,8 @@ struct h2_stream {
     /* The service's. */
     char path[H2_PATH_MAX];
     const void *method; /* what the path names */
-    bool post, grpc, token, encoded, bad_timeout;
+    bool post, grpc, token, bad_timeout;
+    bool drop;  /* its body is not needed */
     void *data; /* of a decision that is pending */
 
     /* Private to h2_session.c. */
@@ -62,6 +63,7 @@ struct h2_stream {
     enum { H2_RECEIVING, H2_HANDED, H2_ANSWERED } state;
     unsigned generation;
     bool watch, ended; /* a stream of several messages; its last one is known */
+    bool plain;        /* without trailers */
     size_t header_bytes, header_count;
     size_t body_cap, answer_len, answer_cap, answer_sent;
     char *body_ptr, *answer_ptr;
@@ -72,7 +74,7 @@ struct h2_stream {
 /* The functions that answer requests. Each has to return soon. */
 struct h2_service {
     void (*header)(struct h2_stream *stream, sv name, sv value); /* the name is in lower case */
-    void (*headers_done)(struct h2_stream *stream);              /* may answer */
+    void (*headers_done)(struct h2_stream *stream);              /* may set `drop` */
     void (*complete)(struct h2_stream *stream);                  /* answers, now or later */
     void (*refuse)(struct h2_stream *stream, enum h2_refusal why);
     void (*gone)(struct h2_stream *stream);  /* a stream that `complete` has not answered will not be answered any more */
@@ -85,8 +87,8 @@ struct h2_service {
 void h2_reply(struct h2_stream *stream, sv message);
 /* Answers without a message. `message` is text for people, in UTF-8. */
 void h2_fail(struct h2_stream *stream, enum grpc_status status, const char *message);
-/* Answers with a status of HTTP alone, for clients that do not speak gRPC. */
-void h2_fail_http(struct h2_stream *stream, const char *http_status);
+/* Answers clients that do not speak gRPC, with a status of HTTP and a text. */
+void h2_fail_http(struct h2_stream *stream, const char *http_status, sv text);
 
 /* A stream of several messages. False: there are too many, or no memory. */
 bool h2_watch(struct h2_stream *stream);

@@ -186,7 +186,13 @@ static bool settle(struct h2_conn *c)
     return wait_for(c, c->out.len > 0 ? UV_WRITABLE : UV_READABLE);
 }
 
-/* Whoever does not begin as HTTP/2 demands is told, in HTTP/1.1. */
+static bool is_http1(sv bytes)
+{
+    sv rest = bytes, line = sv_cut(&rest, '\n');
+    return line.len < bytes.len && memmem(line.ptr, line.len, " HTTP/1.", 8);
+}
+
+/* A client of HTTP/1.1 is told; one that speaks neither would not understand it. */
 static bool refuse_protocol(struct h2_conn *c)
 {
     static const char body[] = "this address speaks gRPC over HTTP/2, without TLS and without an upgrade\n";
@@ -204,7 +210,7 @@ static bool begin(struct h2_conn *c, size_t len)
 {
     size_t n = len < NGHTTP2_CLIENT_MAGIC_LEN ? len : NGHTTP2_CLIENT_MAGIC_LEN;
     if (memcmp(c->h2->input, NGHTTP2_CLIENT_MAGIC, n) != 0)
-        return refuse_protocol(c);
+        return is_http1(sv_of(c->h2->input, len)) && refuse_protocol(c);
     return h2_session_begin(c);
 }
 

@@ -189,8 +189,11 @@ static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *to, si
         s->answer_len = s->answer_sent = 0;
         return n ? (ssize_t)n : NGHTTP2_ERR_DEFERRED;
     }
+    *flags |= NGHTTP2_DATA_FLAG_EOF;
+    if (s->plain)
+        return (ssize_t)n;
     nghttp2_nv trailer = status_nv(s->status);
-    *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
     if (nghttp2_submit_trailer(session, id, &trailer, 1) != 0)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     return (ssize_t)n;
@@ -266,12 +269,17 @@ void h2_fail(struct h2_stream *s, enum grpc_status status, const char *message)
     wake(s->conn);
 }
 
-void h2_fail_http(struct h2_stream *s, const char *http_status)
+void h2_fail_http(struct h2_stream *s, const char *http_status, sv text)
 {
-    nghttp2_nv header = { (uint8_t *)":status", (uint8_t *)http_status, 7, strlen(http_status),
-                          NGHTTP2_NV_FLAG_NO_COPY_NAME };
+    nghttp2_nv headers[] = { { (uint8_t *)":status", (uint8_t *)http_status, 7, strlen(http_status),
+                               NGHTTP2_NV_FLAG_NO_COPY_NAME },
+                             NV("content-type", "text/plain") };
+    nghttp2_data_provider provider = { .source.ptr = s, .read_callback = read_answer };
     set_answered(s);
-    if (nghttp2_submit_response(s->conn->session, s->id, &header, 1, NULL) != 0)
+    s->ended = s->plain = true;
+    s->answer_len = text.len < s->answer_cap ? text.len : s->answer_cap;
+    memcpy(s->answer_ptr, text.ptr, s->answer_len);
+    if (nghttp2_submit_response(s->conn->session, s->id, headers, 2, &provider) != 0)
         reset(s, NGHTTP2_INTERNAL_ERROR);
     wake(s->conn);
 }
@@ -312,6 +320,24 @@ void h2_watch_end(struct h2_stream *s, enum grpc_status status)
 }
 
 /* ---- what nghttp2 calls ---- */
+
+/* nghttp2 ignores a stream that is older than one that was opened already. HTTP/2 makes it an error of the connection. */
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *data)
+{
+    struct h2_conn *c = data;
+    int32_t id = hd->stream_id;
+    if (hd->type != NGHTTP2_HEADERS || id % 2 == 0)
+        return 0;
+    if (id > c->last_id) {
+        if (id > c->last_id + 2) {
+            c->gap_from = c->last_id + 1;
+            c->gap_to = id - 1;
+        }
+        c->last_id = id;
+    } else if (id >= c->gap_from && id <= c->gap_to)
+        nghttp2_session_terminate_session(session, NGHTTP2_PROTOCOL_ERROR);
+    return 0;
+}
 
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *data)
 {
@@ -379,7 +405,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     struct h2_stream *s = nghttp2_session_get_stream_user_data(session, id);
     size_t most = c->h2->loop->server->config.request_bytes + PREFIX;
     (void)flags;
-    if (!s || s->state != H2_RECEIVING)
+    if (!s || s->state != H2_RECEIVING || s->drop)
         return 0;
     if (len > most - s->body.len) {
         c->h2->service->refuse(s, H2_BODY_TOO_LARGE);
@@ -493,14 +519,13 @@ int h2_session_setup(struct h2 *h2)
 {
     if (nghttp2_session_callbacks_new(&h2->callbacks) != 0 || nghttp2_option_new(&h2->option) != 0)
         return UV_ENOMEM;
+    nghttp2_session_callbacks_set_on_begin_frame_callback(h2->callbacks, on_begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(h2->callbacks, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(h2->callbacks, on_header);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(h2->callbacks, on_data_chunk);
     nghttp2_session_callbacks_set_on_frame_recv_callback(h2->callbacks, on_frame_recv);
     nghttp2_session_callbacks_set_on_frame_send_callback(h2->callbacks, on_frame_send);
     nghttp2_session_callbacks_set_on_stream_close_callback(h2->callbacks, on_stream_close);
-    nghttp2_option_set_no_closed_streams(h2->option, 1);
-    nghttp2_option_set_server_fallback_rfc7540_priorities(h2->option, 0);
     nghttp2_option_set_stream_reset_rate_limit(h2->option, RESETS_BURST, RESETS_PER_SECOND);
     nghttp2_option_set_max_continuations(h2->option, CONTINUATIONS_MAX);
     return 0;
@@ -521,8 +546,7 @@ bool h2_session_begin(struct h2_conn *c)
 {
     uint32_t header_bytes = (uint32_t)c->h2->loop->server->config.header_bytes;
     nghttp2_settings_entry settings[] = { { NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, H2_STREAMS_MAX },
-                                          { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, header_bytes },
-                                          { NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1 } };
+                                          { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, header_bytes } };
     c->allowance = ALLOWANCE_MAX;
     c->allowance_ms = loop_now_ms(c->h2->loop);
     return nghttp2_session_server_new2(&c->session, c->h2->callbacks, c, c->h2->option) == 0 &&

@@ -45,6 +45,7 @@ struct h2_conn {
     bool closed_some;                     /* a stream was closed in this turn */
     bool in_turn, is_dirty, blocked, noticed, ending, shut_down;
     uint64_t read_ns;
+    int32_t last_id, gap_from, gap_to; /* the newest stream, and those that the client has skipped last */
     int64_t pinged_ms;
     int64_t allowance; /* of frames that ask for nothing; … */
     int64_t allowance_ms;
