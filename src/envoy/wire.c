@@ -2,7 +2,7 @@
 
 enum {
     VARINT_BYTES_MAX = 10,
-    TAG_BYTES_MAX = 5,
+    SHORT_BYTES_MAX = 5, /* of a tag, and of a length */
     FIELD_MAX = (1 << 29) - 1,
 };
 
@@ -31,11 +31,11 @@ static bool skip(struct wire_reader *r, uint64_t bytes)
     return true;
 }
 
-/* Protobuf has 2 GB for the largest message, and more than that is malformed; a message here is far shorter. */
+/* Protobuf has 2 GB for the largest message; one here is far shorter. */
 static bool read_bytes(struct wire_reader *r, sv *ret)
 {
     uint64_t len;
-    if (!read_varint(r, VARINT_BYTES_MAX, &len))
+    if (!read_varint(r, SHORT_BYTES_MAX, &len))
         return false;
     const unsigned char *at = r->at;
     if (!skip(r, len))
@@ -50,7 +50,7 @@ enum wire_result wire_next(struct wire_reader *r, struct wire_field *ret)
     bool good = false;
     if (r->at == r->end)
         return WIRE_END;
-    if (!read_varint(r, TAG_BYTES_MAX, &tag) || tag >> 3 == 0 || tag >> 3 > FIELD_MAX)
+    if (!read_varint(r, SHORT_BYTES_MAX, &tag) || tag >> 3 == 0 || tag >> 3 > FIELD_MAX)
         return WIRE_MALFORMED;
     *ret = (struct wire_field){ .number = (uint32_t)(tag >> 3), .type = (enum wire_type)(tag & 7) };
     switch (tag & 7) {
