@@ -321,11 +321,34 @@ void h2_watch_end(struct h2_stream *s, enum grpc_status status)
 
 /* ---- what nghttp2 calls ---- */
 
+/* Frames that ask for nothing cost time all the same: a client that sends too many is told to stop. */
+static void spend_allowance(struct h2_conn *c)
+{
+    int64_t now_ms = loop_now_ms(c->h2->loop);
+    if (c->allowance > 0) {
+        c->allowance--;
+        return;
+    }
+    c->allowance = (now_ms - c->allowance_ms) * ALLOWANCE_PER_SECOND / 1000;
+    c->allowance = c->allowance < ALLOWANCE_MAX ? c->allowance : ALLOWANCE_MAX;
+    c->allowance_ms = now_ms;
+    if (c->allowance <= 0)
+        nghttp2_session_terminate_session(c->session, NGHTTP2_ENHANCE_YOUR_CALM);
+}
+
+static bool asks(const nghttp2_frame_hd *hd)
+{
+    return hd->type == NGHTTP2_HEADERS ||
+           (hd->type == NGHTTP2_DATA && (hd->length > 0 || hd->flags & NGHTTP2_FLAG_END_STREAM));
+}
+
 /* nghttp2 ignores a stream that is older than one that was opened already. HTTP/2 makes it an error of the connection. */
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *data)
 {
     struct h2_conn *c = data;
     int32_t id = hd->stream_id;
+    if (!asks(hd))
+        spend_allowance(c);
     if (hd->type != NGHTTP2_HEADERS || id % 2 == 0)
         return 0;
     if (id > c->last_id) {
@@ -420,21 +443,6 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     return 0;
 }
 
-/* Frames that ask for nothing cost time all the same: a client that sends too many is told to stop. */
-static void spend_allowance(struct h2_conn *c)
-{
-    int64_t now_ms = loop_now_ms(c->h2->loop);
-    if (c->allowance > 0) {
-        c->allowance--;
-        return;
-    }
-    c->allowance = (now_ms - c->allowance_ms) * ALLOWANCE_PER_SECOND / 1000;
-    c->allowance = c->allowance < ALLOWANCE_MAX ? c->allowance : ALLOWANCE_MAX;
-    c->allowance_ms = now_ms;
-    if (c->allowance <= 0)
-        nghttp2_session_terminate_session(c->session, NGHTTP2_ENHANCE_YOUR_CALM);
-}
-
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *data)
 {
     struct h2_conn *c = data;
@@ -452,16 +460,12 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
         if (s && ends)
             complete(s);
-        if (frame->hd.length == 0 && !ends)
-            spend_allowance(c);
         break;
     case NGHTTP2_PING:
         if (frame->hd.flags & NGHTTP2_FLAG_ACK && c->conn.state == CONN_STREAM)
             conn_stream(&c->conn, loop_now_ms(c->h2->loop));
-        spend_allowance(c);
         break;
     default:
-        spend_allowance(c);
         break;
     }
     return 0;
