@@ -8,10 +8,19 @@
 
 enum { PENDING_BYTES_MAX = 64 << 20 }; /* of a loop */
 
-/* Decisions that wait share these: each uses them when it is made. */
-static _Thread_local struct weir_shadows *shared_shadows;
-static _Thread_local struct weir_receipt shared_receipt;
-static _Thread_local size_t pending_bytes;
+/* Of a loop with a store. Decisions that wait share the receipt and the shadows: each uses them when it is made. */
+struct shared {
+    size_t pending_bytes;
+    struct weir_receipt receipt;
+    struct weir_shadows shadows[ENVOY_DESCRIPTORS_MAX];
+};
+
+static struct shared *shared_of(struct loop *loop)
+{
+    if (!loop->envoy_shared)
+        loop->envoy_shared = calloc(1, sizeof(struct shared));
+    return loop->envoy_shared;
+}
 
 /* ---- the answer ---- */
 
@@ -188,7 +197,7 @@ static void on_decided(struct decision_wait *wait, const struct weir_verdict *ve
 
 static void call_free(struct envoy_call *call)
 {
-    pending_bytes -= call->bytes;
+    shared_of(call->decisions.loop)->pending_bytes -= call->bytes;
     free(call);
 }
 
@@ -214,12 +223,11 @@ static struct envoy_call *call_new(const struct envoy_question *question)
     size_t count = from->descriptor_count, entries = from->entry_count;
     size_t bytes = sizeof(struct envoy_call) + count * (sizeof(struct weir_request) + sizeof(struct weir_verdict)) +
                    entries * sizeof(struct weir_header) + question->text.len;
-    if (!shared_shadows && !(shared_shadows = calloc(ENVOY_DESCRIPTORS_MAX, sizeof *shared_shadows)))
-        return NULL;
-    struct envoy_call *call = bytes <= PENDING_BYTES_MAX - pending_bytes ? malloc(bytes) : NULL;
+    struct shared *shared = shared_of(question->loop);
+    struct envoy_call *call = shared && bytes <= PENDING_BYTES_MAX - shared->pending_bytes ? malloc(bytes) : NULL;
     if (!call)
         return NULL;
-    pending_bytes += bytes;
+    shared->pending_bytes += bytes;
     begin(call, question);
     call->bytes = bytes;
     call->requests = (struct weir_request *)(call + 1);
@@ -232,7 +240,9 @@ static struct envoy_call *call_new(const struct envoy_question *question)
     for (size_t i = 0; i < entries; i++)
         copies[i] = (struct weir_header){ moved(from->entries[i].name, question->text, text),
                                           moved(from->entries[i].value, question->text, text) };
-    fill_requests(call, question, moved(from->domain, question->text, text), copies, shared_shadows);
+    fill_requests(call, question, moved(from->domain, question->text, text), copies, shared->shadows);
+    if (question->loop->server->config.envoy_charge == CONFIG_CHARGE_TOGETHER)
+        call->requests->receipt = &shared->receipt;
     return call;
 }
 
@@ -244,8 +254,6 @@ static enum envoy_outcome decide_later(const struct envoy_question *question, st
         return ENVOY_FULL;
     call->decisions.decided = on_decided;
     call->decisions.finished = on_finished;
-    if (question->loop->server->config.envoy_charge == CONFIG_CHARGE_TOGETHER)
-        call->requests->receipt = &shared_receipt;
     int r = decisions_make(&call->decisions, &call->wait, 0, call->requests, &verdict, 1);
     if (r == DECISIONS_WAIT) {
         *ret_pending = call;

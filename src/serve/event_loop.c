@@ -353,4 +353,5 @@ void loop_done(struct loop *loop)
     conns_done(&loop->conns);
     stats_free(loop->stats);
     sample_free(loop->sample);
+    free(loop->envoy_shared);
 }
