@@ -93,7 +93,7 @@ def test_a_shadow_rule_refuses_nothing(weir):
 
 
 def test_headers_of_the_answer(weir):
-    service = weir(rules(rule("users", "user", "{ max: 1, calendar: 1d }")), "--envoy-headers", "on")
+    service = weir(rules(rule("users", "user", "{ max: 1, calendar: 1d }")), "--envoy-headers", "yes")
     settings = {"enable_x_ratelimit_headers": "DRAFT_VERSION_03"}
     with Envoy(service.grpc, [("/", [USER])], **settings) as envoy:
         first, second = (envoy.ask("/", {"x-user": "ann"}) for _ in range(2))
