@@ -54,7 +54,7 @@ function form(document, changed) {
       input("At most", `limits[${i}].max`, limit.max, (text) => put({ ...limit, max: text === "" ? undefined : Number(text) }), null, { type: "number", min: "0" }),
       input("in", `limits[${i}].${length}`, limit[length], (text) => put({ ...limit, [length]: text }), "60s, 1h, day"),
       field("counted as", algorithm),
-      isCalendar(limit) ? input("time zone", `limits[${i}].tz`, limit.tz, (text) => put({ ...limit, tz: text || undefined }), "Asia/Shanghai") : null,
+      isCalendar(limit) && !/^\d/.test(limit.calendar) ? input("time zone", `limits[${i}].tz`, limit.tz, (text) => put({ ...limit, tz: text || undefined }), "Asia/Shanghai") : null,
       input("name", `limits[${i}].name`, limit.name, (text) => put({ ...limit, name: text || undefined })), remove);
   };
 
