@@ -64,7 +64,7 @@ function form(document, changed) {
       text("in", length, "60s, 1h, day"),
       select("counted as", `${where}.algorithm`, ALGORITHMS.map((one) => [one, one.replace("_", " ")]), limit.algorithm ?? (isCalendar(limit) ? "calendar" : "token_bucket"),
         (one) => (set("algorithm", one), row.replaceWith(drawLimit(limit, i)))),
-      isCalendar(limit) && text("time zone", "tz", "Asia/Shanghai")],
+      isCalendar(limit) && !/^\d/.test(limit.calendar) && text("time zone", "tz", "Asia/Shanghai")],
     text("name", "name"), further.length > 0 && h("p", { class: "hint" }, `also, in YAML: ${further.join(", ")}`), remove);
     return row;
   };

@@ -425,6 +425,7 @@ void rule_limit_text(const struct rule_limit *limit, struct buf *out);
 /* The current window of a calendar limit. */
 struct window rule_limit_window(const struct rule_limit *limit, int64_t now_us);
 bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count);
+void rule_length_text(struct buf *out, int64_t us); /* "90s" */
 /* The period of a calendar limit, "day" or "7d": as `calendar` has it. */
 void rule_calendar_text(const struct rule_limit *limit, struct buf *out);
 /* For a set of limits: "10 per 1m, 100 per day". */

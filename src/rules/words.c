@@ -30,6 +30,29 @@ void override_subject_text(const sv *values, size_t count, struct buf *out)
     }
 }
 
+void rule_length_text(struct buf *out, int64_t us)
+{
+    static const struct {
+        int64_t us;
+        const char *unit;
+    } units[] = { { 86400 * US_PER_S, "d" }, { 3600 * US_PER_S, "h" }, { 60 * US_PER_S, "m" }, { US_PER_S, "s" } };
+    for (size_t i = 0; i < 4; i++) {
+        if (us % units[i].us == 0) {
+            buf_printf(out, "%lld%s", (long long)(us / units[i].us), units[i].unit);
+            return;
+        }
+    }
+    buf_printf(out, "%lldms", (long long)(us / US_PER_MS));
+}
+
+void rule_calendar_text(const struct rule_limit *l, struct buf *out)
+{
+    if (l->unit == CALENDAR_LENGTH)
+        rule_length_text(out, l->per_us);
+    else
+        buf_add(out, weir_str(unit_names[l->unit]));
+}
+
 struct window rule_limit_window(const struct rule_limit *limit, int64_t now_us)
 {
     return limit->unit == CALENDAR_LENGTH ? aligned_window(limit->per_us, now_us)

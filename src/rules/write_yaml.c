@@ -128,34 +128,11 @@ static void write_items(struct buf *out, const char *before, const char *name, c
 
 /* ---- limits ---- */
 
-static void write_length(struct buf *out, int64_t us)
-{
-    static const struct {
-        int64_t us;
-        const char *unit;
-    } units[] = { { 86400 * US_PER_S, "d" }, { 3600 * US_PER_S, "h" }, { 60 * US_PER_S, "m" }, { US_PER_S, "s" } };
-    for (size_t i = 0; i < 4; i++) {
-        if (us % units[i].us == 0) {
-            buf_printf(out, "%lld%s", (long long)(us / units[i].us), units[i].unit);
-            return;
-        }
-    }
-    buf_printf(out, "%lldms", (long long)(us / US_PER_MS));
-}
-
-void rule_calendar_text(const struct rule_limit *l, struct buf *out)
-{
-    if (l->unit == CALENDAR_LENGTH)
-        write_length(out, l->per_us);
-    else
-        buf_add(out, weir_str(unit_names[l->unit]));
-}
-
 void rule_limit_text(const struct rule_limit *l, struct buf *out)
 {
     if (l->algorithm == LIMIT_CONCURRENT) {
         buf_printf(out, "%" PRIu64 " concurrent (ttl ", l->max);
-        write_length(out, l->per_us);
+        rule_length_text(out, l->per_us);
         buf_char(out, ')');
         return;
     }
@@ -169,7 +146,7 @@ void rule_limit_text(const struct rule_limit *l, struct buf *out)
         if (l->zone && l->unit != CALENDAR_LENGTH)
             buf_printf(out, " (%.*s)", SV_FMT(l->zone->name));
     } else {
-        write_length(out, l->per_us);
+        rule_length_text(out, l->per_us);
         if (l->algorithm != LIMIT_TOKEN_BUCKET)
             buf_printf(out, " %s", algorithm_names[l->algorithm]);
         else if (l->burst != l->max)
@@ -202,7 +179,7 @@ static void write_short_limit(struct buf *out, const struct rule_limit *l)
     if (l->algorithm == LIMIT_CALENDAR)
         buf_add(out, weir_str(unit_names[l->unit]));
     else
-        write_length(out, l->per_us);
+        rule_length_text(out, l->per_us);
     if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
         buf_printf(out, " burst %" PRIu64, l->burst);
     buf_char(out, '"');
@@ -228,10 +205,10 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
             buf_printf(out, ", week_start: %s", weekday_names[l->week_start]);
     } else if (l->algorithm == LIMIT_CONCURRENT) {
         buf_printf(out, "concurrent: %" PRIu64 ", ttl: ", l->max);
-        write_length(out, l->per_us);
+        rule_length_text(out, l->per_us);
     } else {
         buf_printf(out, "algorithm: %s, max: %" PRIu64 ", per: ", algorithm_names[l->algorithm], l->max);
-        write_length(out, l->per_us);
+        rule_length_text(out, l->per_us);
         if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
             buf_printf(out, ", burst: %" PRIu64, l->burst);
     }
@@ -454,7 +431,7 @@ static void write_counters(struct buf *out, const struct rule *rule)
         buf_printf(out, "%s", slice && ttl ? ", " : "");
         if (ttl) {
             buf_add(out, SV("ttl: "));
-            write_length(out, lease->ttl_ms * US_PER_MS);
+            rule_length_text(out, lease->ttl_ms * US_PER_MS);
         }
         buf_add(out, SV("}\n"));
     } else if (rule->counters != COUNTERS_DEFAULT) {
@@ -471,11 +448,11 @@ static void write_penalty(struct buf *out, const struct rule_penalty *p)
     if (p->after == 0)
         return;
     buf_printf(out, "    penalty: {after: %u, within: ", p->after);
-    write_length(out, p->within_us);
+    rule_length_text(out, p->within_us);
     buf_add(out, SV(", for: "));
-    write_length(out, p->for_us);
+    rule_length_text(out, p->for_us);
     buf_printf(out, ", grow: %u, most: ", p->grow);
-    write_length(out, p->most_us);
+    rule_length_text(out, p->most_us);
     buf_add(out, SV("}\n"));
 }
 

@@ -259,6 +259,31 @@ static void bad_conditions_of_all_kinds(void **state)
         { "match: { host: { glob: '*/a' } }", "f:1: rule a: match.host.glob: must be a host name such as api.example.com "
                                               "or *.example.com, an IPv4 address, or an "
                                               "IPv6 address in brackets, without scheme or path, not \"*/a\"\n" },
+        { "ignore_case: 1", "f:1: rule a: ignore_case: must be true or false, not 1\n" },
+    };
+    EXPECT_RULES(cases);
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    buf_add(&text, SV("match: { user: ["));
+    for (int i = 0; i < RULE_PATTERNS_MAX + 1; i++)
+        buf_printf(&text, "%s{ prefix: p%d }", i ? ", " : "", i);
+    buf_add(&text, SV("] }"));
+    buf_char(&text, '\0');
+    expect_rule(text.ptr, "f:1: rule a: match.user: 101 prefixes and globs are too many; at most 100\n");
+    buf_clear(&text);
+    buf_add(&text, SV("match: { user: ["));
+    for (int i = 0; i < RULE_VALUES_MAX + 1; i++)
+        buf_printf(&text, "%sa", i ? "," : "");
+    buf_add(&text, SV("] }"));
+    buf_char(&text, '\0');
+    expect_rule(text.ptr, "f:1: rule a: match.user: 10001 are too many; at most 10000\n");
+    buf_done(&text);
+}
+
+static void bad_entries(void **state)
+{
+    (void)state;
+    static const struct report_case cases[] = {
         { "match: { descriptor: }", "f:1: rule a: match.descriptor: must be a mapping (KEY: value), not nothing\n" },
         { "match: { descriptor: {} }",
           "f:1: rule a: match.descriptor: the mapping is empty; leave `descriptor` out to match all\n" },
@@ -286,25 +311,8 @@ static void bad_conditions_of_all_kinds(void **state)
         { "by: 'descriptor:a#0'", "f:1: rule a: by: after `#` is the number of an entry among those with the same key, "
                                   "from 2 to 256; a `#` that is "
                                   "part of the key is written %23, not \"descriptor:a#0\"\n" },
-        { "ignore_case: 1", "f:1: rule a: ignore_case: must be true or false, not 1\n" },
     };
     EXPECT_RULES(cases);
-    struct buf text;
-    buf_init(&text, 1 << 20);
-    buf_add(&text, SV("match: { user: ["));
-    for (int i = 0; i < RULE_PATTERNS_MAX + 1; i++)
-        buf_printf(&text, "%s{ prefix: p%d }", i ? ", " : "", i);
-    buf_add(&text, SV("] }"));
-    buf_char(&text, '\0');
-    expect_rule(text.ptr, "f:1: rule a: match.user: 101 prefixes and globs are too many; at most 100\n");
-    buf_clear(&text);
-    buf_add(&text, SV("match: { user: ["));
-    for (int i = 0; i < RULE_VALUES_MAX + 1; i++)
-        buf_printf(&text, "%sa", i ? "," : "");
-    buf_add(&text, SV("] }"));
-    buf_char(&text, '\0');
-    expect_rule(text.ptr, "f:1: rule a: match.user: 10001 are too many; at most 10000\n");
-    buf_done(&text);
 }
 
 int main(void)
@@ -315,6 +323,7 @@ int main(void)
         cmocka_unit_test(bad_conditions),
         cmocka_unit_test(conditions_of_all_kinds),
         cmocka_unit_test(bad_conditions_of_all_kinds),
+        cmocka_unit_test(bad_entries),
     };
     return cmocka_run_group_tests_name("rules/match", tests, NULL, NULL);
 }
