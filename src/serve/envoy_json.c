@@ -70,7 +70,7 @@ static bool read_number(struct reader *r, const char *name, const json_t *value,
 
 static bool take_u32(struct reader *r, const char *name, const json_t *value, void *to)
 {
-    uint64_t number;
+    uint64_t number = 0;
     if (!read_number(r, name, value, UINT32_MAX, &number))
         return false;
     *(uint32_t *)to = (uint32_t)number;
@@ -87,7 +87,7 @@ static bool take_text(struct reader *r, const char *name, const json_t *value, v
 
 static bool take_unit(struct reader *r, const char *name, const json_t *value, void *to)
 {
-    uint64_t number;
+    uint64_t number = 0;
     for (int32_t i = 0; json_is_string(value) && i < ENVOY_UNITS; i++)
         if (strcmp(json_string_value(value), envoy_unit_names[i]) == 0) {
             *(int32_t *)to = i;

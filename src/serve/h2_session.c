@@ -559,8 +559,10 @@ bool h2_session_begin(struct h2_conn *c)
 
 void h2_session_end(struct h2_conn *c)
 {
-    while (c->first)
-        part(c->first);
+    for (struct h2_stream *s = c->first, *next; s; s = next) {
+        next = s->next;
+        part(s);
+    }
     nghttp2_session_del(c->session);
     c->session = NULL;
 }
