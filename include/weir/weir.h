@@ -167,7 +167,7 @@ struct weir_left {
     uint32_t rule, limit;
     bool known, refuses;
     uint8_t reading;
-    uint64_t remaining;
+    uint64_t remaining, given_max;
     int64_t more_ms, reset_ms, window_ms;
 };
 
