@@ -237,11 +237,8 @@ static __attribute__((noinline)) bool shadow_refuses(struct decision *d, size_t 
     bool denied = false;
     for (size_t i = from; i < from + count; i++)
         denied = denied || limit_denies(d->counters[i].limit);
-    if (denied || d->counters[from].kind != COUNTER_STORE) {
-        if (__builtin_expect(d->insists, 0))
-            counters_insist(d, from, from + count, true);
+    if (denied || d->counters[from].kind != COUNTER_STORE)
         return take_group(d, &(struct group){ d->counters + from, d->order, count }, charge && !denied) == COUNTER_REFUSES;
-    }
     for (size_t i = from; i < from + count; i++)
         if (d->counters[i].outcome == COUNTER_REFUSES)
             return true;
@@ -251,6 +248,8 @@ static __attribute__((noinline)) bool shadow_refuses(struct decision *d, size_t 
 static void decide_shadows(struct decision *d)
 {
     bool charge = d->charges && d->allowed, alone = d->parts == 1;
+    if (__builtin_expect(d->insists, 0))
+        counters_insist(d, d->enforced, d->count, true);
     for (size_t i = d->enforced, count; i < d->count; i += count) {
         count = decision_rule_counters(d, i);
         if (shadow_refuses(d, i, count, charge) && alone)

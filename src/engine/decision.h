@@ -70,7 +70,7 @@ struct counter {
     uint8_t reading;                  /* of the path, for the subject: see facts_select_reading */
     enum counter_penalty penalty : 8;
     uint8_t part;                    /* number of the request that it belongs to, of those decided together */
-    enum weir_charging charging : 8; /* of that request */
+    enum weir_charging charging : 8; /* what happens to the cost */
     bool given;                      /* the request brings the limit: `numbers` */
     /* Only where several requests are decided together, see parts.c: the counter that counts for this one, too, or its own
      * number; and the costs of all that it counts for, up to this one and with it. */
@@ -102,8 +102,7 @@ static inline uint64_t counter_subject(const struct counter *c)
 /* Returns whether it is charged, or given back, whatever the other counters say. */
 static inline bool counter_insists(const struct counter *c)
 {
-    return __builtin_expect(c->charging != WEIR_CHARGE_IF_ROOM, 0) && c->ask.cost > 0 &&
-           c->limit->limit.algorithm != LIMIT_CONCURRENT;
+    return __builtin_expect(c->charging != WEIR_CHARGE_IF_ROOM, 0) && c->ask.cost > 0;
 }
 
 /* Returns the window that it is in at this time. */

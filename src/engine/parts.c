@@ -61,15 +61,18 @@ void parts_repeated(const struct decision *d)
 
 /* ---- planning ---- */
 
-/* Who gives back takes no slot. */
+/* Who gives back takes no slot. A slot is taken only if there is one, and what costs nothing is looked at. */
 void parts_set_charging(struct decision *d)
 {
     for (size_t i = 0; i < d->count; i++) {
         struct counter *c = &d->counters[i];
+        bool slot = c->limit->limit.algorithm == LIMIT_CONCURRENT;
         if (d->parts == 1)
             c->charging = d->request->charging;
-        if (c->charging == WEIR_GIVE_BACK && c->limit->limit.algorithm == LIMIT_CONCURRENT)
+        if (c->charging == WEIR_GIVE_BACK && slot)
             c->ask.cost = 0;
+        if (c->charging == WEIR_CHARGE_ALWAYS && (slot || c->ask.cost == 0))
+            c->charging = WEIR_CHARGE_IF_ROOM;
     }
 }
 

@@ -322,8 +322,7 @@ struct store_cell *remote_add_to_call(struct decision *d, struct counter *c)
     }
     struct store_cell *cell = &rule->cells[rule->cell_count++];
     *cell = (struct store_cell){ .limit = counter_limit(c), .field = remote_field(d, c), .cost = c->ask.cost };
-    if (counter_insists(c) || c->charging == WEIR_GIVE_BACK)
-        cell->charging = c->charging;
+    cell->charging = c->charging;
     remote_of(d, c)->of = rule;
     return remote_of(d, c)->cell = cell;
 }
@@ -381,13 +380,13 @@ bool remote_undo_insisted(struct decision *d)
     return any;
 }
 
-/* Adds those that insist, or the others. */
+/* Adds those that are charged or given back in any case, or the others. */
 static void call_about(struct decision *d, bool insist, const struct lender_status *status)
 {
     struct remote *r = d->remote;
     for (size_t i = 0; i < d->count; i++) {
         struct counter *c = &d->counters[i];
-        if (c->kind != COUNTER_STORE || counter_insists(c) != insist)
+        if (c->kind != COUNTER_STORE || (c->charging != WEIR_CHARGE_IF_ROOM) != insist)
             continue;
         begin_payment(d, c);
         struct store_cell *cell = remote_add_to_call(d, c);
@@ -452,6 +451,8 @@ void remote_take_answer(struct decision *d)
         c->on_hold = c->held && cell->hold.ttl_us > 0;
         c->ask.now_us = call->server_us;
         c->window = call->server_us < cell->window.end_us ? cell->window : cell->next;
+        if (__builtin_expect(cell->charging != WEIR_CHARGE_IF_ROOM, 0) && call->charge)
+            c->kind = COUNTER_COUNTED;
     }
 }
 
