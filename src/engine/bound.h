@@ -57,10 +57,10 @@ struct bound_rule {
     bool by_path;              /* or by route: it counts for every reading of the path that it matches */
     bool chooses;              /* it has plans or overrides: bound_choose() says which limits count */
     bool overridden;
-    bool penalises;                     /* `penalty` is not NULL */
-    bool given;                         /* requests bring its limit; it does not apply to one that brings none */
-    bool special;                       /* it penalises, or its limit is given */
-    const uint32_t *replaces;           /* the rules that do not count where this one applies, by their number, rising */
+    bool penalises;           /* `penalty` is not NULL */
+    bool given;               /* requests bring its limit; it does not apply to one that brings none */
+    bool special;             /* it penalises, or its limit is given */
+    const uint32_t *replaces; /* the rules that do not count where this one applies, by their number, rising */
     uint32_t replace_count;
     const struct bound_set *plans;      /* as in `rule` */
     const sv *plan_names;               /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */

@@ -108,8 +108,8 @@ static __attribute__((noinline)) int decide_large(const struct bound *bound, con
 }
 
 /* All rules count in cells. */
-static inline int decide_one(const struct bound *bound, const struct weir_request *request, const sv *users,
-                             int64_t now_us, struct weir_verdict *ret)
+static inline int decide_one(const struct bound *bound, const struct weir_request *request, const sv *users, int64_t now_us,
+                             struct weir_verdict *ret)
 {
     struct counter counters[COUNTERS_INLINE], *order[COUNTERS_INLINE];
     struct decision d;

@@ -46,8 +46,7 @@ static struct limit_state owe(struct decision *d, struct counter *c, const struc
 {
     if (counter_limit(c)->algorithm == LIMIT_CONCURRENT)
         return (struct limit_state){ 0 };
-    return debt_add(d->bound->cells, debt_cell(c), counter_limit(c), rank, &c->window, c->ask.now_us,
-                    cost);
+    return debt_add(d->bound->cells, debt_cell(c), counter_limit(c), rank, &c->window, c->ask.now_us, cost);
 }
 
 /* The state that limit_report reads: this host's part of the window. */
@@ -127,8 +126,8 @@ static void give_back_slice(struct decision *d, struct counter *c)
     const struct remote_counter *rc = remote_of(d, c);
     slice_unspend(d->bound->cells, c->ask.key, rc->end_us, rc->spent);
     if (rc->spent < c->ask.cost)
-        debt_undo(d->bound->cells, debt_cell(c), counter_limit(c), rc->owed, c->ask.now_us,
-                  c->ask.cost - rc->spent, decision_now_us(d));
+        debt_undo(d->bound->cells, debt_cell(c), counter_limit(c), rc->owed, c->ask.now_us, c->ask.cost - rc->spent,
+                  decision_now_us(d));
 }
 
 /* ---- charges that need no room ---- */
@@ -223,8 +222,7 @@ static void give_back_standin(struct decision *d, struct counter *c)
         give_back_cell(d, c);
     if (counter_limit(c)->algorithm == LIMIT_CONCURRENT)
         return;
-    debt_undo(d->bound->cells, debt_cell(c), counter_limit(c), rc->owed, c->ask.now_us, c->ask.cost,
-              decision_now_us(d));
+    debt_undo(d->bound->cells, debt_cell(c), counter_limit(c), rc->owed, c->ask.now_us, c->ask.cost, decision_now_us(d));
 }
 
 /* ---- joined, and counted already ---- */

@@ -92,8 +92,8 @@ static inline const struct limit *counter_limit(const struct counter *c)
     return __builtin_expect(c->given, 0) ? &c->numbers : &c->limit->limit;
 }
 
-/* Returns the subject as it is part of the keys of its cells. Limits that requests bring count apart for each length of their
- * window. */
+/* Returns the subject as it is part of the keys of its cells. Limits that requests bring count apart for each length of
+ * their window. */
 static inline uint64_t counter_subject(const struct counter *c)
 {
     return __builtin_expect(c->given, 0) ? c->subject ^ key_mix((uint64_t)c->length_us, 1) : c->subject;
@@ -105,8 +105,14 @@ static inline bool counter_insists(const struct counter *c)
     return __builtin_expect(c->charging != WEIR_CHARGE_IF_ROOM, 0) && c->ask.cost > 0;
 }
 
-/* Returns the window that it is in at this time. */
-struct window counter_window(const struct counter *c, int64_t now_us);
+/* Returns the window of a calendar limit at this time. Those of limits that requests bring are counted from 1970. */
+static inline struct window counter_window(const struct counter *c, int64_t now_us)
+{
+    if (__builtin_expect(!c->given, 1))
+        return limit_current_window(c->limit, now_us);
+    int64_t start_us = now_us - now_us % c->length_us;
+    return (struct window){ start_us, start_us + c->length_us };
+}
 
 enum decision_state {
     DECISION_TAKE,

@@ -32,7 +32,7 @@ struct explaining {
     const struct weir_request *request;
     const struct explain_sink *sink;
     void *data;
-    bool counted[WEIR_COSTS_MAX]; /* for each of the request's costs: some limit that applies counts its unit */
+    bool counted[WEIR_COSTS_MAX];        /* for each of the request's costs: some limit that applies counts its unit */
     const struct bound_rule **replacing; /* rules that apply, to it or to those decided with it, and replace others */
     size_t replacing_count;
 };
@@ -42,8 +42,7 @@ static void explain_cells(const struct explaining *x, const struct bound_rule *r
                           uint64_t subject, struct explained_limit *ret)
 {
     struct counter counters[RULE_LIMITS_MAX];
-    const struct counter *end =
-        decision_plan_set(counters, x->bound, rule, set, subject, x->request, x->now_us);
+    const struct counter *end = decision_plan_set(counters, x->bound, rule, set, subject, x->request, x->now_us);
     for (struct counter *c = counters; c < end; c++, ret++) {
         struct cells_look look;
         cells_look(x->bound->cells, &c->ask, &look);
@@ -58,8 +57,7 @@ static void explain_unknown(const struct explaining *x, const struct bound_rule 
                             uint64_t subject, struct explained_limit *ret)
 {
     struct counter counters[RULE_LIMITS_MAX];
-    const struct counter *end =
-        decision_plan_set(counters, x->bound, rule, set, subject, x->request, x->now_us);
+    const struct counter *end = decision_plan_set(counters, x->bound, rule, set, subject, x->request, x->now_us);
     for (struct counter *c = counters; c < end; c++, ret++) {
         *ret = explained(c, (struct limit_state){ 0 });
         ret->fits = ret->unknown = true;

@@ -64,8 +64,8 @@ enum { WEIR_USER_MAX = 512 }; /* bytes of what options.user_id says */
 const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
                                  sv *ret_user);
 
-/* Returns whether a request and those that are decided together with it can be judged: there are not too many, and what they
- * do with their costs goes together. */
+/* Returns whether a request and those that are decided together with it can be judged: there are not too many, and what
+ * they do with their costs goes together. */
 bool request_valid(const struct weir_request *request);
 /* The users of requests that are decided together, which are valid. */
 struct users {

@@ -1,15 +1,15 @@
-/* Several requests that are decided together (weir_request.with) are the parts of one decision: their counters are one group,
- * which passes or fails as one, in one order, with one call to the store and one receipt.
+/* Several requests that are decided together (weir_request.with) are the parts of one decision: their counters are one
+ * group, which passes or fails as one, in one order, with one call to the store and one receipt.
  *
- * Parts that touch the same counter must not pass twice on room for one. Their counters are *joined*: the first of them, the
- * leader, counts the sum of their costs, and the others (COUNTER_JOINED) do nothing. So the store is asked once about a cell, a
- * slice pays once, a hold is one, and a receipt names the count once. Joined are counters of the same limit, subject and
- * way of charging. A subject that has different plans in two parts has one count under two limits: those stay two counters,
- * which are taken one after the other.
+ * Parts that touch the same counter must not pass twice on room for one. Their counters are *joined*: the first of them,
+ * the leader, counts the sum of their costs, and the others (COUNTER_JOINED) do nothing. So the store is asked once about a
+ * cell, a slice pays once, a hold is one, and a receipt names the count once. Joined are counters of the same limit,
+ * subject and way of charging. A subject that has different plans in two parts has one count under two limits: those stay
+ * two counters, which are taken one after the other.
  *
- * What a part says for itself (`own`, `usage`, `each_rule`) is told from its own counters, as if they were a decision of their
- * own (struct view). Of a joined counter it is judged, in the order of the requests, after those before it: its cost is `so_far`.
- * So the first part that finds no room refuses, and what a part reports as left is what it leaves behind. */
+ * What a part says for itself (`own`, `usage`, `each_rule`) is told from its own counters, as if they were a decision of
+ * their own (struct view). Of a joined counter it is judged, in the order of the requests, after those before it: its cost
+ * is `so_far`. So the first part that finds no room refuses, and what a part reports as left is what it leaves behind. */
 #include "engine/parts.h"
 
 #include <stdlib.h>

@@ -45,7 +45,7 @@ static bool brings_limit(const struct weir_request *request)
     return request->given_window_ms > 0;
 }
 
-/* Windows are counted from 1970. What is out of range becomes the most that is in it. */
+/* What is out of range becomes the most that is in it. */
 static void bring_limit(struct counter *c, const struct weir_request *request, int64_t now_us)
 {
     const uint64_t longest_ms = LIMIT_PER_MAX_US / US_PER_MS;
@@ -57,14 +57,6 @@ static void bring_limit(struct counter *c, const struct weir_request *request, i
     c->window = counter_window(c, now_us);
     c->ask.limit = &c->numbers;
     c->ask.key = cell_key(c->limit, counter_subject(c));
-}
-
-struct window counter_window(const struct counter *c, int64_t now_us)
-{
-    if (__builtin_expect(!c->given, 1))
-        return limit_current_window(c->limit, now_us);
-    int64_t start_us = now_us - now_us % c->length_us;
-    return (struct window){ start_us, start_us + c->length_us };
 }
 
 /* An override has limits of its own. */
@@ -116,7 +108,8 @@ static __attribute__((noinline)) struct counter *plan_readings(struct counter *c
 }
 
 /* Returns how many counters there are at most. */
-static inline __attribute__((always_inline)) size_t count_limits(const struct bound *bound, const uint32_t *matches, size_t count, struct facts *facts)
+static inline __attribute__((always_inline)) size_t count_limits(const struct bound *bound, const uint32_t *matches,
+                                                                 size_t count, struct facts *facts)
 {
     size_t needed = 0;
     size_t readings = bound->by_path && count > 0 ? facts_readings(facts) : 1;

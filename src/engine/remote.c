@@ -327,8 +327,8 @@ struct store_cell *remote_add_to_call(struct decision *d, struct counter *c)
     return remote_of(d, c)->cell = cell;
 }
 
-/* A limit may be there several times for one subject, under different numbers: a rule whose plan is chosen by the path has one
- * for each plan that some reading chooses, and requests that are decided together may have different plans, or bring
+/* A limit may be there several times for one subject, under different numbers: a rule whose plan is chosen by the path has
+ * one for each plan that some reading chooses, and requests that are decided together may have different plans, or bring
  * different limits. The script judges all cells by what is stored, and what it writes for the last of them stands: that one
  * counts what the others cost and owe, too. */
 static void add_planned_before(const struct decision *d, const struct counter *c, struct store_cell *cell)
@@ -428,8 +428,8 @@ void remote_end_payments(struct decision *d)
     for (size_t i = 0; i < d->count; i++) {
         const struct counter *c = &d->counters[i];
         if (r->counters[i].payment.amount > 0)
-            paid += payment_end(&r->counters[i].payment, d->bound->cells, debt_cell(c), counter_limit(c),
-                                charged, decision_now_us(d));
+            paid += payment_end(&r->counters[i].payment, d->bound->cells, debt_cell(c), counter_limit(c), charged,
+                                decision_now_us(d));
     }
     if (paid > 0)
         r->weir->ops->count(r->weir->store, STORE_RECONCILED, paid);

@@ -32,8 +32,8 @@ struct remote {
     struct remote_counter *counters; /* one for each of the decision's */
     struct weir_request request;     /* a copy; its strings are valid only while `fresh`, and so are … */
     const sv *users;                 /* … the users of all requests */
-    bool fresh;               /* the decision has not stopped yet */
-    bool may_wait;            /* set by the driver: it may stop at DECISION_SLICES */
+    bool fresh;                      /* the decision has not stopped yet */
+    bool may_wait;                   /* set by the driver: it may stop at DECISION_SLICES */
     int64_t retry_us;         /* at DECISION_SLICES: resume it after this time in any case, since an ask may be lost */
     bool late;                /* counted in weir->late */
     bool holds_rules;         /* counted in bound->waiting */

@@ -32,8 +32,8 @@ static bool forget_limit(const struct bound *bound, const struct bound_rule *rul
     return cells_forget(bound->cells, slice_cell_of(bound->cells, limit, subject)) || found;
 }
 
-/* The lengths that requests bring are not known: those that Envoy has names for are tried. Slices of this host end with their
- * time to live. */
+/* The lengths that requests bring are not known: those that Envoy has names for are tried. Slices of this host end with
+ * their time to live. */
 static bool forget_given(const struct bound *bound, const struct bound_limit *limit, uint64_t subject)
 {
     static const int64_t lengths_s[] = { 1, 60, 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400 };

@@ -43,10 +43,10 @@ struct store_cell {
     /* What happens to the cost if the call charges. WEIR_CHARGE_ALWAYS and WEIR_GIVE_BACK happen whatever the other cells
      * say; rules with such cells come first in a call. */
     enum weir_charging charging;
-    struct store_hold hold;     /* whether the charge is a hold */
-    uint64_t to;                /* settling: what the cost becomes */
-    int64_t off_us;             /* settling: it was charged to a slice; the end of its window may be wrong by this much */
-    uint64_t debt; /* let through on this host while the store was unavailable: added before anything is judged */
+    struct store_hold hold; /* whether the charge is a hold */
+    uint64_t to;            /* settling: what the cost becomes */
+    int64_t off_us;         /* settling: it was charged to a slice; the end of its window may be wrong by this much */
+    uint64_t debt;          /* let through on this host while the store was unavailable: added before anything is judged */
     struct limit_state state; /* ret: after the decision, as limit_report takes it */
     bool fits;                /* ret: had room for the cost */
 };

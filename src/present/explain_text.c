@@ -99,7 +99,9 @@ bool explain_choice(const struct explained_rule *e, struct buf *out)
         add_override(e->override, out);
     else if (e->rule->plan_count > 0)
         add_plan(e, out);
-    return e->override || e->rule->plan_count > 0;
+    else if (e->rule->unlimited)
+        buf_add(out, SV("it has `limits: none`, and limits nothing"));
+    return e->override || e->rule->plan_count > 0 || e->rule->unlimited;
 }
 
 bool explain_where(const struct explained_rule *e, bool has_store, struct buf *out)
@@ -156,7 +158,7 @@ void explain_usage(const struct explained_rule *e, const struct explained_limit 
         add_wait(out, "; resets in ", l->report.reset_us);
     if (l->spec->algorithm == LIMIT_CALENDAR && clock_valid(l->window.end_us)) {
         instant_text(l->window.end_us, end);
-        buf_printf(out, "; the %s ends at %s", unit_names[l->spec->unit], end);
+        buf_printf(out, "; the %s ends at %s", l->spec->given ? "window" : unit_names[l->spec->unit], end);
     }
     if (!l->fits && l->report.retry_after_us < 0)
         buf_printf(out, "; never has room for %" PRIu64, l->cost);

@@ -138,8 +138,8 @@ static void put_cell(struct buf *out, const struct store_cell *cell)
     struct measures m = measures(cell->limit, &cell->window, &cell->next, cell->hold.ttl_us);
     static const int ways[] = { [WEIR_CHARGE_IF_ROOM] = 0, [WEIR_CHARGE_ALWAYS] = ALWAYS, [WEIR_GIVE_BACK] = GIVE_BACK };
     int way = ways[cell->charging] + (cell->limit->overdraft ? OVERDRAFT : 0);
-    PUT_DOUBLES(out, cell->limit->algorithm + way, (double)cell->limit->max, (double)cell->debt, (double)cell->cost, m.a, m.b,
-                m.c);
+    PUT_DOUBLES(out, cell->limit->algorithm + way, (double)cell->limit->max, (double)cell->debt, (double)cell->cost, m.a,
+                m.b, m.c);
 }
 
 static size_t count_cells(const struct store_call *call)

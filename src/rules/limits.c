@@ -557,8 +557,8 @@ static void read_given(struct reader *r, struct rule *rule)
 void check_limit_words(struct reader *r, const struct node *node, const struct rule *rule)
 {
     static const char *const with_given[] = { "plan", "plans", NULL };
-    static const char *const with_none[] = { "plan",  "plans", "counters", "lease", "on_store_failure", "penalty", "hold_max",
-                                             "reject", NULL };
+    static const char *const with_none[] = { "plan",    "plans",    "counters", "lease", "on_store_failure",
+                                             "penalty", "hold_max", "reject",   NULL };
     const char *const *names = rule->unlimited ? with_none : rule_limit_is_given(rule) ? with_given : NULL;
     for (; names && *names; names++) {
         const struct node *field = node_get(node, weir_str(*names));

@@ -4,10 +4,6 @@
 static void read_replaced_id(struct reader *r, const struct node *node, void *ret)
 {
     sv *id = ret;
-    if (node->kind == NODE_SCALAR && !id_valid(node)) {
-        report_error(r, node->line, "must be the id of a rule, not %s", shown_node(r, node));
-        return;
-    }
     if (!read_text(r, node, 1, WEIR_ID_MAX, id))
         return;
     if (sv_eq(*id, r->rule_id))

@@ -177,8 +177,8 @@ struct rule {
     size_t by_count;
     struct rule_limit *limits; /* of requests that have none of the plans; may be none if there are plans */
     size_t limit_count;
-    bool unlimited;      /* `limits: none`: it has no limits and no plans */
-    sv *replaces;        /* ids of rules that do not count for requests to which this rule applies */
+    bool unlimited; /* `limits: none`: it has no limits and no plans */
+    sv *replaces;   /* ids of rules that do not count for requests to which this rule applies */
     size_t replace_count;
     struct rule_by plan; /* only if there are plans */
     struct rule_plan *plans;

@@ -10,8 +10,8 @@ enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 
 static const char *const limit_fields[] = { "max",        "per",  "burst",     "unit",       "algorithm", "calendar", "tz",
                                             "week_start", "name", "overdraft", "concurrent", "ttl",       NULL };
-static const char *const rule_fields[] = { "match", "ignore_case",      "by",      "plan",     "plans",  "limits",
-                                           "mode",  "enabled",          "expires", "except",   "reject", "counters",
+static const char *const rule_fields[] = { "match", "ignore_case",      "by",      "plan",     "plans",    "limits",
+                                           "mode",  "enabled",          "expires", "except",   "reject",   "counters",
                                            "lease", "on_store_failure", "penalty", "hold_max", "replaces", NULL };
 
 static const char id_stays[] = "an id cannot be changed, because the counts belong to it; add a rule and remove this one";

@@ -1,5 +1,5 @@
-/* Several requests that are decided together; costs that are charged always or given back; limits that requests bring; rules
- * that replace others. */
+/* Several requests that are decided together; costs that are charged always or given back; limits that requests bring;
+ * rules that replace others. */
 #include "helpers.h"
 
 enum { PARTS = WEIR_TOGETHER_MAX + 1 };
@@ -54,14 +54,14 @@ static void expect_call(struct weir *weir, struct call *c, int64_t now_us, const
     _fail(file, line);
 }
 
-#define CALL(weir, now_us, expected, ...)                                                           \
-    do {                                                                                            \
-        static struct call call_;                                                                   \
-        const struct weir_request requests_[] = { __VA_ARGS__ };                                    \
-        call_of(&call_, sizeof requests_ / sizeof *requests_, requests_);                           \
-        for (size_t i_ = 0; i_ + 1 < call_.count; i_++)                                             \
-            call_.requests[i_].with = &call_.requests[i_ + 1];                                      \
-        expect_call(weir, &call_, now_us, expected, __FILE__, __LINE__);                            \
+#define CALL(weir, now_us, expected, ...)                                 \
+    do {                                                                  \
+        static struct call call_;                                         \
+        const struct weir_request requests_[] = { __VA_ARGS__ };          \
+        call_of(&call_, sizeof requests_ / sizeof *requests_, requests_); \
+        for (size_t i_ = 0; i_ + 1 < call_.count; i_++)                   \
+            call_.requests[i_].with = &call_.requests[i_ + 1];            \
+        expect_call(weir, &call_, now_us, expected, __FILE__, __LINE__);  \
     } while (0)
 
 static struct weir_request always(struct weir_request request)
@@ -83,8 +83,8 @@ static struct weir_request given(struct weir_request request, uint64_t max, uint
     return request;
 }
 
-#define TWO                                                                                         \
-    "rules:\n"                                                                                      \
+#define TWO                                                                                            \
+    "rules:\n"                                                                                         \
     "  - {id: a, match: {event: a}, by: key, limits: [{algorithm: fixed_window, max: 3, per: 60s}]}\n" \
     "  - {id: b, match: {event: b}, by: key, limits: [{algorithm: fixed_window, max: 5, per: 90s}]}\n"
 
@@ -165,9 +165,10 @@ static void parts_of_the_same_counter_do_not_pass_on_room_for_one(void **state)
 static void buckets_and_sliding_windows_are_joined_too(void **state)
 {
     (void)state;
-    struct weir *weir = open_rules("rules:\n"
-                                   "  - {id: b, match: {event: b}, by: key, limits: 4 per 4s}\n"
-                                   "  - {id: s, match: {event: s}, by: key, limits: [{algorithm: sliding_window, max: 4, per: 4s}]}\n");
+    struct weir *weir =
+        open_rules("rules:\n"
+                   "  - {id: b, match: {event: b}, by: key, limits: 4 per 4s}\n"
+                   "  - {id: s, match: {event: s}, by: key, limits: [{algorithm: sliding_window, max: 4, per: 4s}]}\n");
     for (int i = 0; i < 2; i++) {
         const char *event = i ? "s" : "b";
         static struct call call;
@@ -187,12 +188,11 @@ static void buckets_and_sliding_windows_are_joined_too(void **state)
 static void plans_of_the_same_subject_share_its_count(void **state)
 {
     (void)state;
-    struct weir *weir =
-        open_rules("rules:\n"
-                   "  - id: p\n    by: key\n    plan: event\n    plans:\n"
-                   "      free: [{algorithm: fixed_window, max: 3, per: 60s}]\n"
-                   "      pro: [{algorithm: fixed_window, max: 10, per: 60s}]\n"
-                   "    limits: [{algorithm: fixed_window, max: 1, per: 60s}]\n");
+    struct weir *weir = open_rules("rules:\n"
+                                   "  - id: p\n    by: key\n    plan: event\n    plans:\n"
+                                   "      free: [{algorithm: fixed_window, max: 3, per: 60s}]\n"
+                                   "      pro: [{algorithm: fixed_window, max: 10, per: 60s}]\n"
+                                   "    limits: [{algorithm: fixed_window, max: 1, per: 60s}]\n");
     static struct call call;
     const struct weir_request requests[] = { cost_of("pro", "x", 2), cost_of("free", "x", 2) };
     call_of(&call, 2, requests);
@@ -325,7 +325,8 @@ static void batches_have_calls_in_them(void **state)
 {
     (void)state;
     struct weir *weir = open_rules(TWO);
-    struct weir_request with = cost_of("b", "x", 5), requests[4] = { one("a", "x"), one("a", "x"), one("a", "x"), one("b", "x") };
+    struct weir_request with = cost_of("b", "x", 5),
+                        requests[4] = { one("a", "x"), one("a", "x"), one("a", "x"), one("b", "x") };
     struct weir_verdict verdicts[4], own[2];
     requests[1].with = &with;
     requests[1].own = &own[0];
@@ -342,7 +343,8 @@ static void batches_have_calls_in_them(void **state)
 static void a_repeated_header_refuses_all(void **state)
 {
     (void)state;
-    struct weir *weir = open_rules("rules:\n  - {id: h, by: 'header:x', limits: 10 per 60s}\n  - {id: k, by: key, limits: 10 per 60s}\n");
+    struct weir *weir =
+        open_rules("rules:\n  - {id: h, by: 'header:x', limits: 10 per 60s}\n  - {id: k, by: key, limits: 10 per 60s}\n");
     struct weir_header headers[] = { { weir_str("X"), weir_str("1") }, { weir_str("x"), weir_str("2") } };
     struct weir_request bad = one("e", "k");
     bad.headers = headers;
@@ -363,14 +365,17 @@ static void tell(const struct weir_rule_said *said, void *context)
     struct told *told = context;
     size_t len = strlen(told->text);
     snprintf(told->text + len, sizeof told->text - len, "%.*s%s ", (int)said->rule.len, said->rule.ptr,
-             said->said == WEIR_SAYS_PASS ? "" : said->said == WEIR_SAYS_REFUSE ? "!" : "?");
+             said->said == WEIR_SAYS_PASS     ? ""
+             : said->said == WEIR_SAYS_REFUSE ? "!"
+                                              : "?");
 }
 
 static void each_part_hears_of_its_own_rules(void **state)
 {
     (void)state;
-    struct weir *weir = open_rules(TWO "  - {id: w, mode: shadow, by: key, limits: [{algorithm: fixed_window, max: 2, per: 60s}]}\n"
-                                       "  - {id: v, match: {event: b}, mode: shadow, limits: [{algorithm: fixed_window, max: 1, per: 60s}]}\n");
+    struct weir *weir = open_rules(
+        TWO "  - {id: w, mode: shadow, by: key, limits: [{algorithm: fixed_window, max: 2, per: 60s}]}\n"
+            "  - {id: v, match: {event: b}, mode: shadow, limits: [{algorithm: fixed_window, max: 1, per: 60s}]}\n");
     static struct call call;
     struct told told[3] = { 0 };
     const struct weir_request requests[] = { one("a", "x"), one("b", "x"), one("a", "x") };
@@ -411,9 +416,10 @@ static void each_part_hears_of_its_own_rules(void **state)
 static void penalties_are_of_the_part(void **state)
 {
     (void)state;
-    struct weir *weir = open_rules("rules:\n"
-                                   "  - {id: p, match: {event: p}, by: key, limits: 1 per 60s, penalty: {after: 2, within: 60s, for: 10m}}\n"
-                                   "  - {id: q, match: {event: q}, by: key, limits: 5 per 60s}\n");
+    struct weir *weir = open_rules(
+        "rules:\n"
+        "  - {id: p, match: {event: p}, by: key, limits: 1 per 60s, penalty: {after: 2, within: 60s, for: 10m}}\n"
+        "  - {id: q, match: {event: q}, by: key, limits: 5 per 60s}\n");
     EXPECT(weir, one("p", "x"), NOW, "pass p/token_bucket 0 of 1, reset 60000");
     /* One call is one refusal, however many of its parts it is for. */
     CALL(weir, NOW,
@@ -444,8 +450,9 @@ static void penalties_are_of_the_part(void **state)
 static void always_counts_whatever_there_is(void **state)
 {
     (void)state;
-    struct weir *weir = open_rules(TWO "  - {id: s, match: {event: s}, by: key, limits: [{algorithm: sliding_window, max: 3, per: 60s}]}\n"
-                                       "  - {id: t, match: {event: t}, by: key, limits: 3 per 60s}\n");
+    struct weir *weir =
+        open_rules(TWO "  - {id: s, match: {event: s}, by: key, limits: [{algorithm: sliding_window, max: 3, per: 60s}]}\n"
+                       "  - {id: t, match: {event: t}, by: key, limits: 3 per 60s}\n");
     EXPECT(weir, always(cost_of("a", "x", 2)), NOW, "pass a/fixed_window 1 of 3, reset 60000");
     EXPECT(weir, always(cost_of("a", "x", 2)), NOW, "refuse 429 a/fixed_window 0 of 3, reset 60000, retry 60000");
     EXPECT(weir, one("a", "x"), NOW, "refuse 429 a/fixed_window 0 of 3, reset 60000, retry 60000");
@@ -459,7 +466,8 @@ static void always_counts_whatever_there_is(void **state)
     EXPECT(weir, peek, NOW, "refuse 429 b/fixed_window 5 of 5, reset 0, retry -1");
     EXPECT(weir, always(cost_of("b", "x", 0)), NOW, "pass b/fixed_window 5 of 5, reset 0");
     /* As much as there is. */
-    EXPECT(weir, always(cost_of("b", "y", WEIR_AMOUNT_MAX)), NOW, "refuse 429 b/fixed_window 0 of 5, reset 90000, retry -1");
+    EXPECT(weir, always(cost_of("b", "y", WEIR_AMOUNT_MAX)), NOW,
+           "refuse 429 b/fixed_window 0 of 5, reset 90000, retry -1");
     EXPECT(weir, always(cost_of("b", "y", UINT64_MAX)), NOW, "refuse 429 b/fixed_window 0 of 5, reset 90000, retry -1");
     weir_close(weir);
 }
@@ -501,7 +509,8 @@ static void always_of_one_part_is_charged_whatever_the_others_say(void **state)
 static void slots_are_taken_only_if_all_passes(void **state)
 {
     (void)state;
-    struct weir *weir = open_rules("rules:\n  - {id: n, by: key, limits: [2 concurrent, {algorithm: fixed_window, max: 2, per: 60s}]}\n");
+    struct weir *weir =
+        open_rules("rules:\n  - {id: n, by: key, limits: [2 concurrent, {algorithm: fixed_window, max: 2, per: 60s}]}\n");
     struct weir_receipt receipt;
     struct weir_request request = always(one("a", "x"));
     request.receipt = &receipt;
@@ -519,9 +528,10 @@ static void slots_are_taken_only_if_all_passes(void **state)
 static void no_more_is_given_back_than_is_used(void **state)
 {
     (void)state;
-    struct weir *weir = open_rules(TWO "  - {id: s, match: {event: s}, by: key, limits: [{algorithm: sliding_window, max: 4, per: 60s}]}\n"
-                                       "  - {id: t, match: {event: t}, by: key, limits: 4 per 60s}\n"
-                                       "  - {id: c, match: {event: c}, by: key, limits: 4 per minute}\n");
+    struct weir *weir =
+        open_rules(TWO "  - {id: s, match: {event: s}, by: key, limits: [{algorithm: sliding_window, max: 4, per: 60s}]}\n"
+                       "  - {id: t, match: {event: t}, by: key, limits: 4 per 60s}\n"
+                       "  - {id: c, match: {event: c}, by: key, limits: 4 per minute}\n");
     static const char *const events[] = { "b", "s", "t", "c" };
     for (size_t i = 0; i < 4; i++) {
         struct weir_verdict v = check_at(weir, back(cost_of(events[i], "x", 2)), NOW);
@@ -606,12 +616,13 @@ static void parts_bring_their_limits(void **state)
 
 /* ---- rules that replace others ---- */
 
-#define REPLACING                                                                                     \
-    "rules:\n"                                                                                        \
-    "  - {id: all, by: key, limits: [{algorithm: fixed_window, max: 1, per: 60s}]}\n"                 \
-    "  - {id: vip, match: {event: vip}, limits: none, replaces: [all]}\n"                             \
-    "  - {id: big, match: {event: [big, both]}, by: key, limits: [{algorithm: fixed_window, max: 9, per: 60s}], replaces: [all, none-such]}\n" \
-    "  - {id: off, mode: \"off\", limits: none, replaces: [all]}\n"                                   \
+#define REPLACING                                                                                                 \
+    "rules:\n"                                                                                                    \
+    "  - {id: all, by: key, limits: [{algorithm: fixed_window, max: 1, per: 60s}]}\n"                             \
+    "  - {id: vip, match: {event: vip}, limits: none, replaces: [all]}\n"                                         \
+    "  - {id: big, match: {event: [big, both]}, by: key, limits: [{algorithm: fixed_window, max: 9, per: 60s}], " \
+    "replaces: [all, none-such]}\n"                                                                               \
+    "  - {id: off, mode: \"off\", limits: none, replaces: [all]}\n"                                               \
     "  - {id: top, match: {event: both}, limits: none, replaces: [big]}\n"
 
 static void a_rule_replaces_others(void **state)
@@ -647,11 +658,14 @@ static void many_rules_replace_many(void **state)
     static char rules[100000];
     char *to = rules + sprintf(rules, "rules:\n");
     for (int i = 0; i < MANY; i++)
-        to += sprintf(to, "  - {id: r%d, by: key, limits: 1 per 60s, replaces: [r%d, r%d]}\n", i, (i + 1) % MANY, (i + 2) % MANY);
+        to += sprintf(to, "  - {id: r%d, by: key, limits: 1 per 60s, replaces: [r%d, r%d]}\n", i, (i + 1) % MANY,
+                      (i + 2) % MANY);
     sprintf(to, "  - {id: last, by: key, limits: 7 per 60s}\n");
     struct weir *weir = open_rules(rules);
     EXPECT(weir, one("e", "x"), NOW, "pass last/token_bucket 6 of 7, reset 8572");
-    CALL(weir, NOW, "pass last/token_bucket 4 of 7, reset 25715\npass last/token_bucket 5 of 7, reset 17143\npass last/token_bucket 4 of 7, reset 25715",
+    CALL(weir, NOW,
+         "pass last/token_bucket 4 of 7, reset 25715\npass last/token_bucket 5 of 7, reset 17143\npass last/token_bucket 4 "
+         "of 7, reset 25715",
          one("e", "x"), one("e", "x"));
     weir_close(weir);
 }
@@ -677,7 +691,7 @@ static void many_counters_take_memory(void **state)
     assert_int_equal(weir_check(weir, call.requests, NOW, &call.verdict), 0);
     assert_true(call.verdict.allowed);
     assert_int_equal(call.verdict.remaining, 3); /* r3, by event */
-    assert_int_equal(call.own[0].remaining, 64);  /* r1, by key: 65 - 1 */
+    assert_int_equal(call.own[0].remaining, 64); /* r1, by key: 65 - 1 */
     assert_int_equal(weir_check(weir, call.requests, NOW, &call.verdict), 0);
     assert_false(call.verdict.allowed);
     assert_string_equal(call.verdict.rule, "r3");

@@ -6,11 +6,12 @@
 
 enum { THREADS = 4, ROUNDS = 20000, KEYS = 4, PARTS = 5 };
 
-static const char rules[] = "rules:\n"
-                            "  - {id: w, match: {event: w}, by: key, limits: [{algorithm: fixed_window, max: 9000, per: 1h}]}\n"
-                            "  - {id: t, match: {event: t}, by: key, limits: 9000 per 3650d}\n"
-                            "  - {id: n, match: {event: n}, by: key, limits: 3 concurrent}\n"
-                            "  - {id: a, match: {event: a}, by: key, limits: [{algorithm: fixed_window, max: 50, per: 1h}]}\n";
+static const char rules[] =
+    "rules:\n"
+    "  - {id: w, match: {event: w}, by: key, limits: [{algorithm: fixed_window, max: 9000, per: 1h}]}\n"
+    "  - {id: t, match: {event: t}, by: key, limits: 9000 per 3650d}\n"
+    "  - {id: n, match: {event: n}, by: key, limits: 3 concurrent}\n"
+    "  - {id: a, match: {event: a}, by: key, limits: [{algorithm: fixed_window, max: 50, per: 1h}]}\n";
 
 static const char *const events[] = { "w", "t", "n", "a" };
 static const char *const keys[KEYS] = { "k0", "k1", "k2", "k3" };

@@ -14,7 +14,8 @@ static const char RULES[] = "- { id: x, match: { event: x }, by: [key], " WINDOW
                             "- { id: v, match: { event: x }, mode: shadow, " WINDOW " }\n";
 
 /* Decides on these, one after the other in the chain. */
-static struct weir_verdict check_all(struct weir *weir, struct weir_request *requests, size_t count, struct weir_verdict *own)
+static struct weir_verdict check_all(struct weir *weir, struct weir_request *requests, size_t count,
+                                     struct weir_verdict *own)
 {
     for (size_t i = 0; i < count; i++) {
         requests[i].with = i + 1 < count ? &requests[i + 1] : NULL;
@@ -23,8 +24,9 @@ static struct weir_verdict check_all(struct weir *weir, struct weir_request *req
     return check_now(weir, requests[0]);
 }
 
-#define ALL(weir, own, ...) \
-    check_all(weir, (struct weir_request[]){ __VA_ARGS__ }, sizeof((struct weir_request[]){ __VA_ARGS__ }) / sizeof(struct weir_request), own)
+#define ALL(weir, own, ...)                                 \
+    check_all(weir, (struct weir_request[]){ __VA_ARGS__ }, \
+              sizeof((struct weir_request[]){ __VA_ARGS__ }) / sizeof(struct weir_request), own)
 
 static struct weir_request charging(struct weir_request request, enum weir_charging charging)
 {
@@ -303,9 +305,12 @@ static void *ask_often(void *data)
 static void test_crowd(void **state)
 {
     (void)state;
-    static const char rules[] = "- { id: x, match: { event: x }, by: [key], limits: [{ max: 200, per: 1h, algorithm: fixed_window }] }\n"
-                                "- { id: s, match: { event: s }, by: [key], lease: true, limits: [{ max: 5000, per: 1h, algorithm: fixed_window }] }\n"
-                                "- { id: h, match: { event: h }, by: [key], counters: local, limits: [{ max: 5000, per: 1h, algorithm: fixed_window }] }\n";
+    static const char rules[] =
+        "- { id: x, match: { event: x }, by: [key], limits: [{ max: 200, per: 1h, algorithm: fixed_window }] }\n"
+        "- { id: s, match: { event: s }, by: [key], lease: true, limits: [{ max: 5000, per: 1h, algorithm: fixed_window }] "
+        "}\n"
+        "- { id: h, match: { event: h }, by: [key], counters: local, limits: [{ max: 5000, per: 1h, algorithm: "
+        "fixed_window }] }\n";
     struct weir *weir = open_host("crowd", rules, (struct weir_options){ .store_hosts = 1 });
     struct crowd crowd[4];
     pthread_t threads[4];
@@ -331,8 +336,8 @@ static void test_crowd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),  cmocka_unit_test(test_always_and_back),    cmocka_unit_test(test_leased),
-        cmocka_unit_test(test_given),  cmocka_unit_test(test_without_the_store), cmocka_unit_test(test_loop),
+        cmocka_unit_test(test_exact), cmocka_unit_test(test_always_and_back),   cmocka_unit_test(test_leased),
+        cmocka_unit_test(test_given), cmocka_unit_test(test_without_the_store), cmocka_unit_test(test_loop),
         cmocka_unit_test(test_crowd),
     };
     return cmocka_run_group_tests_name("redis/together", tests, start, stop);

@@ -2,8 +2,8 @@
  * parts that share counters, rules that replace others, limits that requests bring, costs that are charged always or given
  * back, shadow rules, peeks. After each step what each part says for itself has to be what the model says.
  *
- * With SIM_STORE all rules count in a real redis-server, whose clock is the virtual one. TEST_SEED and TEST_ROUNDS are as in
- * engine.c. */
+ * With SIM_STORE all rules count in a real redis-server, whose clock is the virtual one. TEST_SEED and TEST_ROUNDS are as
+ * in engine.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -134,7 +134,8 @@ static void put_in_force(struct schedule *s)
             to += sprintf(to, ",\"limits\":\"given\"");
         for (int k = 0; k < r->limit_count && r->limits[0].what != GIVEN; k++) {
             const struct m_limit *l = &r->limits[k];
-            to += sprintf(to, "%s{\"name\":\"l%d\",\"max\":%llu,", k ? "," : ",\"limits\":[", k, (unsigned long long)l->max);
+            to +=
+                sprintf(to, "%s{\"name\":\"l%d\",\"max\":%llu,", k ? "," : ",\"limits\":[", k, (unsigned long long)l->max);
             if (l->what == FIXED)
                 to += sprintf(to, "\"algorithm\":\"fixed_window\",\"per\":\"%llds\"}", (long long)(l->per_us / S));
             else
@@ -214,7 +215,8 @@ static int plan(struct schedule *s, const struct m_part *parts, int count, bool 
                 *e = (struct m_entry){ .part = p, .rule = i, .limit = k, .cost = parts[p].cost, .leader = e };
                 e->count = find_count(s, i, k, &parts[p]);
                 e->numbers = s->rules[i].limits[k];
-                e->charging = parts[p].charging == WEIR_CHARGE_ALWAYS && e->cost == 0 ? WEIR_CHARGE_IF_ROOM : parts[p].charging;
+                e->charging =
+                    parts[p].charging == WEIR_CHARGE_ALWAYS && e->cost == 0 ? WEIR_CHARGE_IF_ROOM : parts[p].charging;
                 if (e->numbers.what == GIVEN)
                     e->numbers.max = parts[p].given_max;
                 if (e->count->end_us <= s->now_us)
@@ -337,8 +339,7 @@ static void line_of(const struct weir_verdict *v, const struct weir_shadows *sha
 }
 
 /* Shadow rules are decided one by one, of one part after another. */
-static void decide_shadows(struct m_entry *entries, int n, bool charges, bool allowed,
-                           int64_t now_us)
+static void decide_shadows(struct m_entry *entries, int n, bool charges, bool allowed, int64_t now_us)
 {
     insist(entries, n, charges, now_us);
     for (int i = 0, end; i < n; i = end) {
