@@ -310,13 +310,11 @@ static void charge_slice_in_debt(struct decision *d, struct counter *c, bool fit
     set_counted(c, *c->state, fits);
 }
 
-/* A slice that is short may get more, and is not counted until it is known. `now`: nobody waits for that. */
-static void charge_slice_always(struct decision *d, struct counter *c, bool now)
+/* One that is short has room as far as is known: nobody waits for more. */
+static void charge_slice_always(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
     enum counter_outcome outcome = take_slice(d, c);
-    if (outcome == COUNTER_SHORT && !now)
-        return;
     if (outcome != COUNTER_FITS) {
         charge_slice_in_debt(d, c, outcome == COUNTER_SHORT);
         return;
@@ -378,25 +376,25 @@ static void give_back_any(struct decision *d, struct counter *c)
     }
 }
 
-static void charge_always(struct decision *d, struct counter *c, bool now)
+static void charge_always(struct decision *d, struct counter *c)
 {
     if (!d->charges || !counter_insists(c))
         return;
     if (c->kind == COUNTER_CELL)
         charge_cell_always(d, c);
     else if (c->kind == COUNTER_SLICE)
-        charge_slice_always(d, c, now);
+        charge_slice_always(d, c);
     else if (c->kind == COUNTER_STANDIN && !remote_of(d, c)->insisted)
         charge_standin_always(d, c);
 }
 
-void counters_insist(struct decision *d, size_t from, size_t end, bool now)
+void counters_insist(struct decision *d, size_t from, size_t end)
 {
     for (size_t i = from; i < end; i++) {
         struct counter *c = &d->counters[i];
         if (c->charging == WEIR_GIVE_BACK)
             give_back_any(d, c);
         else if (c->charging == WEIR_CHARGE_ALWAYS)
-            charge_always(d, c, now);
+            charge_always(d, c);
     }
 }

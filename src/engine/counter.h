@@ -74,9 +74,9 @@ static inline enum counter_outcome counter_take_looked(struct decision *d, struc
 }
 
 /* Charges or gives back, once, those of these counters that insist, whatever the others say: from then on their outcome
- * stands (COUNTER_COUNTED). A slice that is short is left for later, since more may come, unless it has to be `now`. What
- * counts in the store is part of the call. A request that charges nothing only looks at them. */
-void counters_insist(struct decision *d, size_t from, size_t end, bool now);
+ * stands (COUNTER_COUNTED). What counts in the store is part of the call. A request that charges nothing only looks at
+ * them. */
+void counters_insist(struct decision *d, size_t from, size_t end);
 
 /* Does nothing to a counter that is not held. */
 void counter_give_back(struct decision *d, struct counter *c);

@@ -133,8 +133,6 @@ static enum decision_state after_refusal(struct decision *d)
 {
     if (__builtin_expect(!d->insists, 1))
         return DECISION_REPORT;
-    counters_insist(d, 0, d->enforced, true);
-    remote_renew_slices(d);
     if (!remote_insists_in_store(d))
         return DECISION_REPORT;
     d->remote->refused = true;
@@ -182,19 +180,47 @@ static enum decision_state refuse_penalised(struct decision *d)
     return d->remote ? after_refusal(d) : DECISION_REPORT;
 }
 
-/* What comes before the limits are asked. Returns whether a penalty refuses the request. */
-static __attribute__((noinline)) bool begin_take(struct decision *d)
+/* A decision that waits for slices may be begun again by its caller: see weir_check_soon(). So what is charged in any case
+ * has to wait, too. Returns whether slices are short, and nothing refuses. */
+static bool lacks_slices(struct decision *d)
+{
+    bool lacks = false;
+    for (size_t i = 0; d->remote && i < d->enforced; i++) {
+        struct counter *c = &d->counters[i];
+        if (c->charging == WEIR_GIVE_BACK)
+            continue;
+        enum counter_outcome outcome = counter_look(d, c);
+        if (outcome == COUNTER_REFUSES)
+            return false;
+        lacks = lacks || outcome == COUNTER_SHORT;
+    }
+    return lacks;
+}
+
+/* Penalties, and what is charged or given back in any case. Returns true if the limits need not be asked; *ret is the next
+ * state then. */
+static __attribute__((noinline)) bool begin_take(struct decision *d, enum decision_state *ret)
 {
     bool penalised = d->penalties && decision_find_penalties(d);
-    if (d->insists)
-        counters_insist(d, 0, d->enforced, false);
+    if (d->insists && !penalised && lacks_slices(d)) {
+        *ret = after_take(d, COUNTER_SHORT);
+        return true;
+    }
+    if (d->insists) {
+        counters_insist(d, 0, d->enforced);
+        if (d->remote)
+            d->remote->may_wait = false;
+    }
+    if (penalised)
+        *ret = refuse_penalised(d);
     return penalised;
 }
 
 static enum decision_state step_take(struct decision *d)
 {
-    if (__builtin_expect(d->penalties | d->insists, 0) && begin_take(d))
-        return refuse_penalised(d);
+    enum decision_state next;
+    if (__builtin_expect(d->penalties | d->insists, 0) && begin_take(d, &next))
+        return next;
     struct group enforced = enforced_of(d);
     enum counter_outcome outcome = take_group(d, &enforced, d->charges);
     d->allowed = outcome == COUNTER_FITS;
@@ -249,7 +275,7 @@ static void decide_shadows(struct decision *d)
 {
     bool charge = d->charges && d->allowed, alone = d->parts == 1;
     if (__builtin_expect(d->insists, 0))
-        counters_insist(d, d->enforced, d->count, true);
+        counters_insist(d, d->enforced, d->count);
     for (size_t i = d->enforced, count; i < d->count; i += count) {
         count = decision_rule_counters(d, i);
         if (shadow_refuses(d, i, count, charge) && alone)

@@ -213,6 +213,49 @@ static void test_without_the_store(void **state)
     weir_close(weir);
 }
 
+/* The store was asked, and answers when it is too late: what it has charged is not owed to it any more. */
+static void test_late(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host("late", RULES, (struct weir_options){ .store_deadline_ms = 50, .store_hosts = 1 });
+    pid_t process = server_process();
+    struct weir_store_status status = { .up = true };
+    struct weir_verdict own[4], v;
+    kill(process, SIGSTOP);
+    v = ALL(weir, own, cost_of("h", "u", 11), charging(cost_of("x", "k", 4), WEIR_CHARGE_ALWAYS), cost_of("x", "u", 3));
+    assert_true(!v.allowed && own[1].allowed && own[2].allowed);
+    v = ALL(weir, own, charging(cost_of("x", "l", 4), WEIR_CHARGE_ALWAYS), cost_of("x", "l", 3), cost_of("x", "u", 2));
+    assert_true(v.allowed);
+    kill(process, SIGCONT);
+    for (int i = 0; i < 2000 && (weir_store_status(weir, &status), !status.up); i++)
+        usleep(5000);
+    for (int i = 0; i < 1000 && (left(weir, "x", "k") != 6 || left(weir, "x", "l") != 3 || left(weir, "x", "u") != 8); i++)
+        usleep(5000);
+    for (int i = 0; i < 5; i++, usleep(20000)) {
+        assert_int_equal(left(weir, "x", "k"), 6);
+        assert_int_equal(left(weir, "x", "l"), 3);
+        assert_int_equal(left(weir, "x", "u"), 8);
+    }
+    weir_close(weir);
+}
+
+/* A caller that does not wait begins again: nothing was charged before. */
+static void test_soon(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host("soon", RULES, (struct weir_options){ .store_hosts = 1 });
+    struct weir_request requests[2] = { charging(cost_of("h", "u", 2), WEIR_CHARGE_ALWAYS), one("s", "u") };
+    struct weir_verdict v;
+    int again = 0;
+    requests[0].with = &requests[1];
+    int64_t until_us = weir_now_us() + 10 * S;
+    while (weir_check_soon(weir, requests, weir_now_us(), until_us, &v) == 1 && again++ < 5000)
+        usleep(1000);
+    assert_true(again > 0 && v.allowed);
+    assert_int_equal(left(weir, "h", "u"), 8);
+    weir_close(weir);
+}
+
 /* ---- loops ---- */
 
 struct looped {
@@ -336,8 +379,14 @@ static void test_crowd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact), cmocka_unit_test(test_always_and_back),   cmocka_unit_test(test_leased),
-        cmocka_unit_test(test_given), cmocka_unit_test(test_without_the_store), cmocka_unit_test(test_loop),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_always_and_back),
+        cmocka_unit_test(test_leased),
+        cmocka_unit_test(test_given),
+        cmocka_unit_test(test_without_the_store),
+        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_soon),
+        cmocka_unit_test(test_loop),
         cmocka_unit_test(test_crowd),
     };
     return cmocka_run_group_tests_name("redis/together", tests, start, stop);
