@@ -168,7 +168,7 @@ struct weir_left {
     uint32_t rule, limit;
     bool known, refuses;
     uint8_t reading;
-    uint64_t remaining;
+    uint64_t remaining, given_max;
     int64_t more_ms, reset_ms, window_ms;
 };
 
@@ -203,11 +203,16 @@ struct weir_rule_said {
     enum weir_penalty penalty;
 };
 
-/* What a request does with its costs. */
+/* What a request does with its costs. Slots of limits with `concurrent` are taken only if the request passes, whatever this
+ * says, and are not given back by it. */
 enum weir_charging {
     WEIR_CHARGE_IF_ROOM, /* charges them if all limits have room */
-    WEIR_CHARGE_ALWAYS,  /* charges them, whether or not there is room; the verdict says whether there was */
-    WEIR_GIVE_BACK       /* gives them back, as far as they are used, and passes */
+    /* Charges each limit, whether or not there is room: the verdict says whether there was, and counts go beyond `max`. A
+     * limit with a lease spends its slice, and owes the rest to the store. */
+    WEIR_CHARGE_ALWAYS,
+    /* Gives them back, whoever was charged, and passes: at most what the current window counts. On this host and in the
+     * store that is exact. A limit with a lease fills the slice of this host, as far as it has one, and no further. */
+    WEIR_GIVE_BACK
 };
 
 /* The request to decide about. Fields that are not set (zero) are ignored. Spaces and tabs at the beginning and end of
@@ -247,10 +252,17 @@ struct weir_request {
     bool attempt;                /* a peek whose charge follows, see weir_charge: its refusal counts for penalties */
     enum weir_charging charging; /* what happens to the costs; WEIR_CHARGE_IF_ROOM unless it is set */
     /* May be NULL: another request that is decided together with this one, and so on: at most WEIR_TOGETHER_MAX in all. All
-     * of them pass, or none is charged. They stay valid until the decision is made. What the first says of peek, brief,
-     * ttl_ms, keep, attempt, if_held and receipt counts for all. */
+     * of them pass, or none is charged; only requests that charge always or give back do so whatever the others say. The
+     * requests, not their strings, stay valid until the decision is made. What the first says of peek, brief, ttl_ms, keep,
+     * attempt, if_held and receipt counts for all. Requests that charge always or give back cannot be holds (ttl_ms), and
+     * receipts do not name what they charge. The verdict is that of all; its shadow_count, too. `shadows`, `usage` and
+     * `each_rule` of each request are about its own rules. */
     const struct weir_request *with;
-    struct weir_verdict *own;     /* out, may be NULL: what the rules of this request say, without those of the others */
+    /* out, may be NULL: what the rules of this request say, without those of the others. `allowed`: they have room; of a
+     * limit that several requests count in, after those before this one. If one of the others refuses, nothing is charged,
+     * and `remaining` is what is there. A limit in the store that was not asked, because this host refused, counts as
+     * unused. For weir_headers, weir_refuse and others that take a request and its verdict, this is the verdict. */
+    struct weir_verdict *own;
     void *context;                /* for the callbacks; weir does not use it */
     struct weir_receipt *receipt; /* out, may be NULL: what was charged, for weir_settle */
     bool if_held;                 /* write *receipt only if something is held, such as a slot; else it has a count of 0 */

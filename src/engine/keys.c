@@ -1,5 +1,7 @@
 #include "engine/keys.h"
 
+#include <stdio.h>
+
 #include "base/sha256.h"
 
 enum {
@@ -123,4 +125,12 @@ size_t field_write(char to[STORE_FIELD_MAX], const struct rule_limit *limit)
     to[limit->name.len] = '.';
     to[limit->name.len + 1] = letters[limit->algorithm];
     return limit->name.len + 2;
+}
+
+size_t field_write_given(char to[STORE_FIELD_MAX], const struct rule_limit *limit, int64_t length_us)
+{
+    char text[STORE_FIELD_MAX];
+    int len = snprintf(text, sizeof text, "%.*s-%lldms.c", SV_FMT(limit->name), (long long)(length_us / US_PER_MS));
+    memcpy(to, text, (size_t)len);
+    return (size_t)len;
 }

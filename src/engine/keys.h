@@ -21,5 +21,7 @@ size_t key_write_facts(char to[STORE_KEY_MAX], const struct bound_rule *rule, st
 
 /* "day.c". Returns its length. */
 size_t field_write(char to[STORE_FIELD_MAX], const struct rule_limit *limit);
+/* The same for a limit that requests bring: each length of its window counts apart. */
+size_t field_write_given(char to[STORE_FIELD_MAX], const struct rule_limit *limit, int64_t length_us);
 
 #endif

@@ -155,6 +155,8 @@ enum match_reason {
     MATCH_EXCEPT_USER,  /* detail: the same */
     MATCH_NO_ATTRIBUTE, /* detail: the attribute of `by` that is missing; of a header or entry its name */
     MATCH_REPEATED,     /* all else holds; detail: facts_repeated */
+    MATCH_REPLACED,     /* all holds, but another rule that applies replaces it; detail: its id. Only src/engine knows */
+    MATCH_NO_LIMIT,     /* all holds, but its limit is given, and the request brings none. Only src/engine says it */
     MATCH_UNEQUAL,      /* + enum attribute: its condition does not hold; detail: of a header or entry its name */
 };
 /* MATCH_YES leaves the first reading in use in which the rule matches the path, anything else the first of all. */

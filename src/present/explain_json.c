@@ -105,6 +105,8 @@ static const char *reason_name(enum match_reason reason)
         [MATCH_EXCEPT_USER] = "except_user",
         [MATCH_NO_ATTRIBUTE] = "missing",
         [MATCH_REPEATED] = "repeated_header",
+        [MATCH_REPLACED] = "replaced",
+        [MATCH_NO_LIMIT] = "no_limit",
     };
     return reason >= MATCH_UNEQUAL ? attribute_table[reason - MATCH_UNEQUAL].name.ptr : names[reason];
 }

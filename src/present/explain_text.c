@@ -99,7 +99,9 @@ bool explain_choice(const struct explained_rule *e, struct buf *out)
         add_override(e->override, out);
     else if (e->rule->plan_count > 0)
         add_plan(e, out);
-    return e->override || e->rule->plan_count > 0;
+    else if (e->rule->unlimited)
+        buf_add(out, SV("it has `limits: none`, and limits nothing"));
+    return e->override || e->rule->plan_count > 0 || e->rule->unlimited;
 }
 
 bool explain_where(const struct explained_rule *e, bool has_store, struct buf *out)

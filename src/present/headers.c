@@ -221,6 +221,10 @@ static const struct policy_text *policy_keep(struct policy_text **kept, const st
 static const struct policy_text *policy_of(const struct answer *a, const struct weir_left *left, struct policy_text *room)
 {
     struct bound_limit *limit = &a->bound->limits[left->limit];
+    if (__builtin_expect(limit->spec->given, 0)) { /* each request has its own */
+        policy_write(room, a->bound->rules[left->rule].rule->id, limit->spec->name, left->given_max, quota_unit(limit), 0);
+        return room;
+    }
     const struct policy_text *kept = __atomic_load_n(&limit->policy, __ATOMIC_ACQUIRE);
     if (__builtin_expect(kept != NULL, 1))
         return kept;
@@ -382,7 +386,8 @@ static struct unit_left left_of_unit(const struct answer *a, sv unit)
         const struct weir_left *left = &a->usage->left[i];
         const struct bound_limit *limit = &a->bound->limits[left->limit];
         if (left->known && sv_eq(quota_unit(limit), unit) && (!least.known || left->remaining < least.remaining))
-            least = (struct unit_left){ true, limit->limit.capacity, left->remaining, left->reset_ms };
+            least = (struct unit_left){ true, limit->spec->given ? left->given_max : limit->limit.capacity, left->remaining,
+                                        left->reset_ms };
     }
     return least;
 }

@@ -137,6 +137,12 @@ void explain_reason(const struct explained_rule *rule, const struct weir_request
         buf_add(out, rule->rule->mode == MODE_ENFORCE ? SV(" with different values, and is refused for that")
                                                       : SV(" with different values, and would be refused for that"));
         break;
+    case MATCH_REPLACED:
+        buf_printf(out, "it is replaced by rule %.*s", SV_FMT(rule->detail));
+        break;
+    case MATCH_NO_LIMIT:
+        buf_add(out, SV("its limit is given by requests, and this one brings none"));
+        break;
     case MATCH_UNEQUAL:
         break;
     }

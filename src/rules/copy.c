@@ -105,6 +105,7 @@ static bool copy_rule(struct rules *into, const struct rule *from, struct rule *
     rule.plans = copy_items(&c, rule.plans, rule.plan_count, sizeof *rule.plans, offsetof(struct rule_plan, name));
     for (size_t i = 0; rule.plans && i < rule.plan_count; i++)
         rule.plans[i].limits = copy_limits(&c, into, rule.plans[i].limits, rule.plans[i].limit_count);
+    rule.replaces = copy_texts(&c, rule.replaces, rule.replace_count);
     copy_except(&c, &rule.except);
     copy_reject(&c, &rule.reject);
     *ret = rule;

@@ -579,8 +579,46 @@ struct rule_limit *read_limit_list(struct reader *r, const struct node *node, si
     return limits;
 }
 
+/* ---- limits: given, limits: none ---- */
+
+static bool says(const struct node *node, const char *word)
+{
+    return node->kind == NODE_SCALAR && sv_eq(sv_trim(node->text), weir_str(word));
+}
+
+static void read_given(struct reader *r, struct rule *rule)
+{
+    struct rule_limit *limit = reader_alloc(r, sizeof *limit);
+    if (!limit)
+        return;
+    *limit = (struct rule_limit){ .name = SV("given"), .algorithm = LIMIT_CALENDAR, .given = true };
+    rule->limits = limit;
+    rule->limit_count = 1;
+}
+
+/* Fields that have no meaning without limits of the rule's own. */
+void check_limit_words(struct reader *r, const struct node *node, const struct rule *rule)
+{
+    static const char *const with_given[] = { "plan", "plans", NULL };
+    static const char *const with_none[] = { "plan",    "plans",    "counters", "lease", "on_store_failure",
+                                             "penalty", "hold_max", "reject",   NULL };
+    const char *const *names = rule->unlimited ? with_none : rule_limit_is_given(rule) ? with_given : NULL;
+    for (; names && *names; names++) {
+        const struct node *field = node_get(node, weir_str(*names));
+        if (field && !node_is_null(field))
+            report_error(r, field->line, "%s: cannot be combined with `limits: %s`, %s; leave one of the two out", *names,
+                         rule->unlimited ? "none" : "given",
+                         rule->unlimited ? "which limits nothing" : "for which each request brings its limit");
+    }
+}
+
 void read_limits(struct reader *r, const struct node *node, void *ret)
 {
     struct rule *rule = ret;
-    rule->limits = read_limit_list(r, node, &rule->limit_count);
+    if (says(node, "none"))
+        rule->unlimited = true;
+    else if (says(node, "given"))
+        read_given(r, rule);
+    else
+        rule->limits = read_limit_list(r, node, &rule->limit_count);
 }

@@ -159,7 +159,7 @@ value_reader read_match, read_except, read_reject, read_settings;
 value_reader read_by, read_limits, read_counters, read_lease, read_on_failure;     /* of a struct rule */
 value_reader read_hold_max;                                                        /* a percentage */
 value_reader read_plan, read_plans;                                                /* of a struct rule, after its limits */
-value_reader read_penalty;                                                         /* of a struct rule, after its mode */
+value_reader read_penalty, read_replaces;                                          /* of a struct rule, after its mode */
 bool read_entry_name(struct reader *r, const struct node *node, sv text, sv *ret); /* see descriptor_name_read() */
 value_reader read_attribute;                                                       /* a struct rule_by */
 value_reader read_regex, read_expiry;                                              /* an sv, an int64_t in microseconds */
@@ -176,6 +176,8 @@ bool host_character(char c);
 sv host_name(sv text);
 /* Reports errors in the plans as a whole; `node` is the rule's. */
 void check_plans(struct reader *r, const struct node *node, const struct rule *rule);
+/* Reports what does not go with `limits: given` and `limits: none`; `node` is the rule's. */
+void check_limit_words(struct reader *r, const struct node *node, const struct rule *rule);
 /* A template, or a prefix to strip: collapsed, decoded as paths are, without a slash at the end. */
 value_reader read_template, read_prefix;
 

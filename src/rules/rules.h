@@ -136,6 +136,7 @@ struct rule_limit {
     sv name;        /* given, or made: "token_bucket", "day", "day-2" */
     bool named;     /* given */
     bool overdraft; /* while anything is left a request passes, whatever it costs; what it takes beyond that is a debt */
+    bool given;     /* `limits: given`: the request brings max and window; a calendar limit without a zone */
     enum limit_algorithm algorithm;
     uint64_t max;            /* concurrent: slots */
     uint64_t burst;          /* token_bucket: its capacity (= max unless given) */
@@ -185,6 +186,9 @@ struct rule {
     size_t by_count;
     struct rule_limit *limits; /* of requests that have none of the plans; may be none if there are plans */
     size_t limit_count;
+    bool unlimited; /* `limits: none`: it has no limits and no plans */
+    sv *replaces;   /* ids of rules that do not count for requests to which this rule applies */
+    size_t replace_count;
     struct rule_by plan; /* only if there are plans */
     struct rule_plan *plans;
     size_t plan_count;
@@ -258,6 +262,7 @@ enum {
     RULE_LIMITS_MAX = 16,
     RULE_PLANS_MAX = 64,
     RULE_BY_MAX = 8,
+    RULE_REPLACES_MAX = 10000,
     RULE_METHODS_MAX = 32,
     RULE_PATHS_MAX = 1000,
     RULE_HEADERS_MAX = 32,
@@ -424,6 +429,11 @@ size_t rules_in_force(const struct rules *rules, int64_t now_us);
 void rule_limit_text(const struct rule_limit *limit, struct buf *out);
 /* The current window of a calendar limit. */
 struct window rule_limit_window(const struct rule_limit *limit, int64_t now_us);
+/* Returns whether the rule has `limits: given`. */
+static inline bool rule_limit_is_given(const struct rule *rule)
+{
+    return rule->limit_count == 1 && rule->limits[0].given;
+}
 bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count);
 void rule_length_text(struct buf *out, int64_t us); /* "90s" */
 /* The period of a calendar limit, "day" or "7d": as `calendar` has it. */

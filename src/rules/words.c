@@ -66,8 +66,9 @@ bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct r
     for (size_t i = 0; same && i < a_count; i++, a++, b++)
         same = a->max == b->max && a->burst == b->burst && a->per_us == b->per_us && a->algorithm == b->algorithm &&
                a->unit == b->unit && a->week_start == b->week_start && a->named == b->named &&
-               a->overdraft == b->overdraft && sv_eq(a->name, b->name) && sv_eq(a->cost_unit, b->cost_unit) &&
-               !a->zone == !b->zone && (!a->zone || sv_eq(a->zone->name, b->zone->name));
+               a->overdraft == b->overdraft && a->given == b->given && sv_eq(a->name, b->name) &&
+               sv_eq(a->cost_unit, b->cost_unit) && !a->zone == !b->zone &&
+               (!a->zone || sv_eq(a->zone->name, b->zone->name));
     return same;
 }
 

@@ -130,6 +130,10 @@ static void write_items(struct buf *out, const char *before, const char *name, c
 
 void rule_limit_text(const struct rule_limit *l, struct buf *out)
 {
+    if (l->given) {
+        buf_add(out, SV("given by the request"));
+        return;
+    }
     if (l->algorithm == LIMIT_CONCURRENT) {
         buf_printf(out, "%" PRIu64 " concurrent (ttl ", l->max);
         rule_length_text(out, l->per_us);
@@ -464,9 +468,14 @@ static void write_rule(struct buf *out, const struct rule *rule)
         buf_add(out, SV("    ignore_case: true\n"));
     WRITE_LIST(out, "    ", "by", rule->by, rule->by_count, write_by_item);
     write_plans(out, rule);
-    if (rule->limit_count > 0)
+    if (rule->unlimited)
+        buf_add(out, SV("    limits: none\n"));
+    else if (rule_limit_is_given(rule))
+        buf_add(out, SV("    limits: given\n"));
+    else if (rule->limit_count > 0)
         buf_add(out, SV("    limits:\n"));
-    write_limits(out, "      ", rule->limits, rule->limit_count);
+    if (!rule_limit_is_given(rule))
+        write_limits(out, "      ", rule->limits, rule->limit_count);
     enum rule_mode mode = rule->disabled ? rule->enabled_mode : rule->mode;
     if (mode != MODE_ENFORCE)
         buf_printf(out, "    mode: %s\n", mode == MODE_OFF ? "\"off\"" : mode_names[mode]);
@@ -481,6 +490,7 @@ static void write_rule(struct buf *out, const struct rule *rule)
     write_reject(out, &rule->reject, "    ", "      ");
     write_counters(out, rule);
     write_penalty(out, &rule->penalty);
+    WRITE_LIST(out, "    ", "replaces", rule->replaces, rule->replace_count, write_text_item);
 }
 
 /* ---- overrides ---- */

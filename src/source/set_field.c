@@ -10,9 +10,9 @@ enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 
 static const char *const limit_fields[] = { "max",        "per",  "burst",     "unit",       "algorithm", "calendar", "tz",
                                             "week_start", "name", "overdraft", "concurrent", "ttl",       NULL };
-static const char *const rule_fields[] = { "match", "ignore_case",      "by",      "plan",     "plans",  "limits",
-                                           "mode",  "enabled",          "expires", "except",   "reject", "counters",
-                                           "lease", "on_store_failure", "penalty", "hold_max", NULL };
+static const char *const rule_fields[] = { "match", "ignore_case",      "by",      "plan",     "plans",    "limits",
+                                           "mode",  "enabled",          "expires", "except",   "reject",   "counters",
+                                           "lease", "on_store_failure", "penalty", "hold_max", "replaces", NULL };
 
 static const char id_stays[] = "an id cannot be changed, because the counts belong to it; add a rule and remove this one";
 
@@ -77,12 +77,18 @@ static void limit_names(const struct rule *rule, struct buf *out)
 /* Which limit is meant: the one that has this name; with no name, the only one. */
 static int find_limit(const struct rule *rule, sv name, sv field, size_t *ret, struct weir_error *error)
 {
+    if (rule_limit_is_given(rule))
+        return err_set(error, WEIR_E_INVALID, "rule %.*s has `limits: given`; set limits='[\"10 per 60s\"]'",
+                       SV_FMT(rule->id));
     for (size_t i = 0; i < rule->limit_count; i++) {
         if (name.len > 0 ? sv_eq(rule->limits[i].name, name) : rule->limit_count == 1) {
             *ret = i;
             return 0;
         }
     }
+    if (rule->unlimited)
+        return err_set(error, WEIR_E_INVALID, "rule %.*s has `limits: none`; set limits='[\"10 per 60s\"]'",
+                       SV_FMT(rule->id));
     if (rule->limit_count == 0)
         return err_set(
             error, WEIR_E_INVALID,

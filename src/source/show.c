@@ -26,6 +26,8 @@ void source_show_limits(const struct rule *rule, struct buf *out)
     }
     if (rule->plan_count > 0)
         buf_printf(out, "; others: %s", rule->limit_count == 0 ? "not limited" : "");
+    if (rule->unlimited)
+        buf_add(out, SV("none"));
     rule_limits_text(rule->limits, rule->limit_count, out);
 }
 

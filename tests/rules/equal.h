@@ -62,9 +62,9 @@ static inline bool match_equal(const struct rule_match *a, const struct rule_mat
 static inline bool limit_equal(const struct rule_limit *a, const struct rule_limit *b)
 {
     return sv_eq(a->name, b->name) && sv_eq(a->cost_unit, b->cost_unit) && a->named == b->named &&
-           a->overdraft == b->overdraft && a->algorithm == b->algorithm && a->max == b->max && a->burst == b->burst &&
-           a->per_us == b->per_us && a->unit == b->unit && a->week_start == b->week_start && !a->zone == !b->zone &&
-           (!a->zone || sv_eq(a->zone->name, b->zone->name));
+           a->overdraft == b->overdraft && a->given == b->given && a->algorithm == b->algorithm && a->max == b->max &&
+           a->burst == b->burst && a->per_us == b->per_us && a->unit == b->unit && a->week_start == b->week_start &&
+           !a->zone == !b->zone && (!a->zone || sv_eq(a->zone->name, b->zone->name));
 }
 
 static inline bool limits_equal(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count)
@@ -112,7 +112,8 @@ static inline bool counters_equal(const struct rule *a, const struct rule *b)
            a->lease.slice == b->lease.slice && a->lease.ttl_ms == b->lease.ttl_ms && a->penalty.after == b->penalty.after &&
            a->penalty.grow == b->penalty.grow && a->penalty.within_us == b->penalty.within_us &&
            a->penalty.for_us == b->penalty.for_us && a->penalty.most_us == b->penalty.most_us &&
-           a->hold_max_percent == b->hold_max_percent;
+           a->hold_max_percent == b->hold_max_percent && a->unlimited == b->unlimited &&
+           texts_equal(a->replaces, a->replace_count, b->replaces, b->replace_count);
 }
 
 static inline bool rule_equal(const struct rule *a, const struct rule *b)

@@ -42,7 +42,7 @@ static void bad_rules(void **state)
           "f:2: rule a: needs `limits`, at least one, such as \"10 per 60s\"\n"
           "f:3: rule a: unknown field \"limit\"; did you mean `limits`? Allowed: "
           "id, match, ignore_case, by, limits, plan, plans, mode, enabled, expires, except, "
-          "reject, counters, lease, on_store_failure, penalty, hold_max\n" },
+          "reject, counters, lease, on_store_failure, penalty, hold_max, replaces\n" },
         { "rules:\n- id: a\n  limits: 1 per 1s\n  limits: 2 per 1s\n",
           "f:4: rule a: the field \"limits\" is given twice; the first is in line 3\n" },
         { "rules:\n- { id: a, limits: 1 per 1s }\n- { id: b, limits: 1 per 1s }\n- id: a\n  limits: 2 per 1s\n- { id: a, "

@@ -431,6 +431,34 @@ static void any_penalty(struct maker *m, struct rule_penalty *penalty)
     penalty->most_us = penalty->for_us + random_in(&m->random, 0, 10000000) * US_PER_MS;
 }
 
+/* Of this set, or not. */
+static void any_replaces(struct maker *m, struct rule *rule)
+{
+    rule->replace_count = maybe(m) ? 0 : 1 + below(m, 3);
+    rule->replaces = keep_array(m, rule->replace_count * sizeof *rule->replaces);
+    for (size_t i = 0; i < rule->replace_count; i++)
+        rule->replaces[i] = keep(m, maybe(m) ? SV("another: \"one\"") : SV("other"));
+}
+
+/* limits: given, limits: none */
+static void any_word(struct maker *m, struct rule *rule)
+{
+    rule->unlimited = maybe(m);
+    rule->limit_count = rule->unlimited ? 0 : 1;
+    rule->limits = keep_array(m, sizeof *rule->limits);
+    if (!rule->unlimited) {
+        rule->limits[0] = (struct rule_limit){ .name = SV("given"), .algorithm = LIMIT_CALENDAR, .given = true };
+        return;
+    }
+    rule->limits = NULL;
+    rule->counters = COUNTERS_DEFAULT;
+    rule->on_failure = ON_FAILURE_LOCAL;
+    rule->lease = (struct rule_lease){ 0 };
+    rule->hold_max_percent = 0;
+    rule->penalty = (struct rule_penalty){ 0 };
+    rule->reject = (struct rule_reject){ 0 };
+}
+
 static struct rule any_rule(struct maker *m, size_t index)
 {
     struct rule rule = { .id = any_id(m, index), .mode = (enum rule_mode)below(m, 3), .expires_us = RULE_NEVER_EXPIRES };
@@ -450,6 +478,9 @@ static struct rule any_rule(struct maker *m, size_t index)
     rule.reject = any_reject(m);
     any_counters(m, &rule);
     any_penalty(m, &rule.penalty);
+    any_replaces(m, &rule);
+    if (rule.plan_count == 0 && below(m, 6) == 0)
+        any_word(m, &rule);
     return rule;
 }
 
