@@ -280,19 +280,18 @@ static bool find_matches(const struct bound *bound, struct facts *facts, int64_t
     return true;
 }
 
-/* Of a request that is decided alone. Returns false if out of memory. */
-static __attribute__((noinline)) bool leave_out(const struct bound *bound, const struct weir_request *request,
-                                                uint32_t *list, size_t *count)
+/* Of a request that is decided alone. Returns how many rules are left; SIZE_MAX: out of memory. */
+static __attribute__((noinline)) size_t leave_out(const struct bound *bound, const struct weir_request *request,
+                                                  uint32_t *list, size_t count)
 {
-    struct numbers replacing, matches = { .list = list, .count = *count, .cap = *count };
+    struct numbers replacing, matches = { .list = list, .count = count, .cap = count };
     numbers_init(&replacing);
     leave_out_given(bound, request, &matches);
     bool gathered = gather_replacing(bound, &matches, &replacing);
     if (gathered)
         leave_out_replaced(bound, &replacing, &matches);
     numbers_done(&replacing);
-    *count = matches.count;
-    return gathered;
+    return gathered ? matches.count : SIZE_MAX;
 }
 
 /* ---- several requests ---- */
@@ -437,16 +436,18 @@ bool decision_plan(struct decision *d, const struct bound *bound, const struct w
     }
     if (__builtin_expect(facts.repeated.len > 0, 0))
         count = 0;
-    size_t needed = 0, left = count;
-    bool fits = __builtin_expect(!bound->leaves_out, 1) || leave_out(bound, request, matches, &left);
-    if (fits) {
-        needed = count_limits(bound, matches, left, &facts);
-        fits = needed <= d->cap;
+    if (__builtin_expect(bound->leaves_out, 0) && (count = leave_out(bound, request, matches, count)) == SIZE_MAX) {
+        if (matches != inline_matches)
+            free(matches);
+        *ret_needed = 0;
+        return false;
     }
+    size_t needed = count_limits(bound, matches, count, &facts);
+    bool fits = needed <= d->cap;
     if (fits) {
         plan_begin(d, bound, request, now_us);
         d->repeated = facts.repeated;
-        plan_fill(d, matches, left, needed, &facts, users);
+        plan_fill(d, matches, count, needed, &facts, users);
     } else {
         *ret_needed = needed;
     }

@@ -2,6 +2,9 @@
  * rules that replace others. */
 #include "helpers.h"
 
+#include "engine/explain.h"
+#include "present/present.h"
+
 enum { PARTS = WEIR_TOGETHER_MAX + 1 };
 
 /* Requests that are decided together, and what each of them says. */
@@ -670,6 +673,80 @@ static void many_rules_replace_many(void **state)
     weir_close(weir);
 }
 
+/* ---- explaining ---- */
+
+struct explained {
+    char text[2000];
+};
+
+static void explain_request(struct facts *facts, void *data)
+{
+    (void)facts;
+    ((struct explained *)data)->text[0] = '\0';
+}
+
+static void explain_one(const struct explained_rule *rule, void *data)
+{
+    struct explained *x = data;
+    struct weir_request nobody = { 0 };
+    struct buf reason;
+    buf_init(&reason, 1000);
+    explain_reason(rule, &nobody, &reason);
+    size_t len = strlen(x->text);
+    snprintf(x->text + len, sizeof x->text - len, "%.*s: %s", (int)rule->rule->id.len, rule->rule->id.ptr,
+             rule->reason == MATCH_YES ? "applies" : reason.ptr);
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        len = strlen(x->text);
+        snprintf(x->text + len, sizeof x->text - len, ", %llu of %llu%s",
+                 (unsigned long long)rule->limits[i].report.remaining, (unsigned long long)rule->limits[i].limit.capacity,
+                 rule->limits[i].fits ? "" : ", refuses");
+    }
+    strcat(x->text, "\n");
+    buf_done(&reason);
+}
+
+static void explain_end(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
+{
+    (void)request;
+    strcat(((struct explained *)data)->text, verdict->allowed ? "pass" : "refuse");
+}
+
+static void expect_explained(struct weir *weir, struct weir_request request, const char *expected)
+{
+    static const struct explain_sink sink = { explain_request, explain_one, explain_end, NULL };
+    struct explained x;
+    assert_int_equal(weir_explain(weir, &request, NOW, &sink, &x), 0);
+    assert_string_equal(x.text, expected);
+}
+
+/* The first request is explained; the verdict is that of all. */
+static void explain_says_what_is_replaced(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n"
+                                   "  - {id: all, by: key, limits: [{algorithm: fixed_window, max: 1, per: 60s}]}\n"
+                                   "  - {id: vip, match: {event: vip}, limits: none, replaces: [all]}\n"
+                                   "  - {id: g, by: key, limits: given}\n");
+    expect_explained(weir, cost_of("e", "x", 2),
+                     "all: applies, 1 of 1, refuses\n"
+                     "vip: the event must be vip, and is not given\n"
+                     "g: its limit is given by requests, and this one brings none\n"
+                     "refuse");
+    expect_explained(weir, given(cost_of("vip", "x", 2), 5, 60000),
+                     "all: it is replaced by rule vip\n"
+                     "vip: applies\n"
+                     "g: applies, 5 of 5\n"
+                     "pass");
+    struct weir_request with = given(cost_of("vip", "x", 1), 5, 60000), first = given(cost_of("e", "x", 5), 5, 60000);
+    first.with = &with;
+    expect_explained(weir, first,
+                     "all: it is replaced by rule vip\n"
+                     "vip: the event must be vip, and is not given\n"
+                     "g: applies, 5 of 5\n"
+                     "refuse");
+    weir_close(weir);
+}
+
 /* ---- many ---- */
 
 static void many_counters_take_memory(void **state)
@@ -724,6 +801,7 @@ int main(void)
         cmocka_unit_test(parts_bring_their_limits),
         cmocka_unit_test(a_rule_replaces_others),
         cmocka_unit_test(many_rules_replace_many),
+        cmocka_unit_test(explain_says_what_is_replaced),
         cmocka_unit_test(many_counters_take_memory),
     };
     return cmocka_run_group_tests_name("engine/together", tests, NULL, NULL);
