@@ -89,7 +89,7 @@ def test_a_shadow_rule_refuses_nothing(weir):
     with Envoy(service.grpc, [("/", [USER])]) as envoy:
         expect([envoy.status("/", {"x-user": "ann"}) for _ in range(3)], [200] * 3)
         counts = service.steer("GET", "/metrics").body.decode()
-        has(counts, 'weir_rule_refused_total{rule="users"')
+        has(counts, 'weir_decisions_total{rule="users",outcome="shadow"} 2')
 
 
 def test_headers_of_the_answer(weir):
