@@ -1,27 +1,15 @@
-"""/v1/counts: what the service keeps of its counts over time. The file itself is tested by tests/serve/counts_db.c."""
+"""/v1/counts: what the service keeps of its counts over time. What becomes of a file that fails is in
+test_counts_file.py and test_counts_disk.py; the file itself is tested by tests/serve/counts_db.c."""
 
 import datetime
 import json
-import os
-import resource
-import sqlite3
-import urllib.parse
 
 import pytest
 
 from support import expect, has, until
 from support.contract import Checked
+from support.counts import RULES, WANTED, WANTED_RULES, by_rule, counts, decide, stored, total, totals
 from support.wire import Wire
-
-RULES = """
-rules:
-  - { id: login, match: { path: /login }, by: [ip], limits: [ { name: m, algorithm: fixed_window, max: 2, per: 24h } ] }
-  - { id: 'odd "\\ ü', match: { event: odd }, by: [key], limits: [ "1000 per 24h" ] }
-  - { id: tried, match: { event: tried }, by: [key], mode: shadow, limits: [ "0 per 1h" ] }
-  - { id: strict, match: { event: strict }, by: [key], limits: [ { max: 0, per: 1h } ], penalty: { after: 1, within: 1m, for: 1h } }
-"""
-SUMS = ("allowed", "refused", "shadow", "without_rule", "errors")
-COLUMNS = (*SUMS, "table_fill", "store_up", "lease_tokens_held", "holds")
 
 
 @pytest.fixture
@@ -37,52 +25,6 @@ def calm():
         yield running
 
 
-def counts(s, **parameters):
-    answer = s.steer("GET", "/v1/counts?" + urllib.parse.urlencode(parameters, doseq=True))
-    expect(answer.status, 200, answer.body.decode())
-    found = answer.json()
-    series = [found["all"]] if "all" in found else found["rules"]
-    for one in series:
-        expect({len(values) for name, values in one.items() if name != "rule"}, {found["points"]}, "points")
-    return found
-
-
-def total(values):
-    return sum(value or 0 for value in values)
-
-
-def totals(s, **parameters):
-    """The sums of all decisions."""
-    found = counts(s, **parameters)["all"]
-    expect(tuple(found), COLUMNS, "columns")
-    return {name: total(found[name]) for name in SUMS if total(found[name])}
-
-
-def by_rule(s, *rules, **parameters):
-    """{rule: (passed, refused, would have refused)}"""
-    found = counts(s, rule=rules, **parameters)["rules"]
-    expect([one["rule"] for one in found], list(rules), "rules")
-    return {one["rule"]: tuple(total(one[name]) for name in ("passed", "refused", "would_refuse")) for one in found}
-
-
-def decide(s):
-    """Each rule says something."""
-    requests = (
-        [{"path": "/login", "ip": "192.0.2.1"}] * 5
-        + [{"event": "odd", "key": "k"}] * 7
-        + [{"event": "tried", "key": "k"}] * 3
-        + [{"event": "strict", "key": "k"}] * 4
-        + [{"event": "none"}] * 2
-        + [{"event": "odd", "key": "k", "peek": True}] * 9
-    )
-    answer = s.ask(s.http, "POST", "/v1/check", json.dumps(requests), {"Content-Type": "application/json"})
-    expect(answer.status, 200, answer.body.decode())
-
-
-WANTED = {"allowed": 2 + 7 + 3 + 2, "refused": 3 + 4, "shadow": 3, "without_rule": 2}
-WANTED_RULES = {"login": (2, 3, 0), 'odd "\\ ü': (7, 0, 0), "tried": (0, 0, 3), "strict": (0, 4, 0)}
-
-
 def test_current(s):
     """The step that has begun is in every answer, before it is in the file and after."""
     expect(totals(s), {}, "before")
@@ -96,22 +38,6 @@ def test_current(s):
     expect(by_rule(s, *WANTED_RULES), WANTED_RULES, "in the file")
     decide(s)
     expect(by_rule(s, "login")["login"], (2, 8, 0), "in the file, and not yet")
-
-
-def stored(s, sql):
-    """What the file has; None: there is no such file yet."""
-    path = os.path.join(s.data, "counts.db")
-    if not os.path.exists(path):
-        return None
-    with sqlite3.connect(path) as db:
-        try:
-            return db.execute(sql).fetchone()[0]
-        except sqlite3.OperationalError as why:
-            if "no such table" in str(why):
-                return None
-            raise
-        finally:
-            db.commit()
 
 
 def test_throttle(s):
@@ -269,73 +195,6 @@ def test_store_outage(store):
         asked, store_counts = total(found["errors"]), s.steer("GET", "/v1/status").json()["store"]
         expect(asked > 0, True, found["errors"])
         expect(asked, store_counts["late"] + store_counts["failed"] + store_counts["unsent"], store_counts)
-
-
-# ---- files ----
-
-
-def test_a_damaged_file(s):
-    decide(s)
-    s.stop()
-    path = os.path.join(s.data, "counts.db")
-    with open(path, "wb") as out:
-        out.write(b"not a database" * 1000)
-    begin = os.path.getsize(s.log)
-    s.start()
-    until(lambda: s.events("counts", begin), "the log tells")
-    until(lambda: stored(s, "SELECT count(*) FROM all_10"), "a new file")
-    lines = [entry["message"] for entry in s.events("counts", begin)]
-    expect(len(lines), 1, lines)
-    has(lines[0], "counts.db.damaged", "a new file begins")
-    with open(path + ".damaged", "rb") as aside:
-        expect(aside.read(14), b"not a database", "put aside")
-    decide(s)
-    expect(totals(s)["allowed"] > 0, True, "it counts")
-
-
-def test_a_file_that_cannot_be_opened(s):
-    """A folder stands in its place: the log says so once, decisions go on, and it recovers."""
-    s.stop()
-    path = os.path.join(s.data, "counts.db")
-    os.rename(path, path + ".mine")
-    os.mkdir(path)
-    begin = os.path.getsize(s.log)
-    s.start()
-    until(lambda: s.events("counts", begin), "the log tells")
-    decide(s)
-    answer = s.steer("GET", "/v1/counts")
-    expect((answer.status, answer.headers["Retry-After"]), (503, "5"), answer.body.decode())
-    has(s.events("counts", begin)[0]["message"], "not stored", "counts.db")
-    os.rmdir(path)
-    os.rename(path + ".mine", path)
-    until(lambda: len(s.events("counts", begin)) > 1, "it is stored again")
-    lines = [entry["message"] for entry in s.events("counts", begin)]
-    expect((len(lines), "again" in lines[1]), (2, True), lines)
-    expect(s.steer("GET", "/v1/counts").status, 200)
-
-
-def test_a_full_disk(s):
-    """No file may grow: the log says so once, decisions go on, and later it is stored again."""
-    until(lambda: stored(s, "SELECT count(*) FROM all_10"), "a file")
-    size = max(os.path.getsize(os.path.join(s.data, name)) for name in ("counts.db", "counts.db-wal"))
-    resource.prlimit(s.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-    until(lambda: s.events("counts"), "the log tells")
-    has(s.events("counts")[0]["message"], "not stored", "counts.db")
-    until(lambda: decide(s) or totals(s), "the step that has begun is answered from memory")
-    resource.prlimit(s.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    until(lambda: len(s.events("counts")) > 1, "it is stored again")
-    lines = [entry["message"] for entry in s.events("counts")]
-    expect((len(lines), "again" in lines[1]), (2, True), lines)
-    expect(stored(s, "PRAGMA integrity_check"), "ok")
-
-
-def test_removed_while_it_runs(s):
-    until(lambda: stored(s, "SELECT count(*) FROM all_10"), "a file")
-    for end in ("", "-wal", "-shm"):
-        os.unlink(os.path.join(s.data, "counts.db" + end))
-    decide(s)
-    until(lambda: stored(s, "SELECT sum(allowed) FROM all_10") == WANTED["allowed"], "a new file")
-    expect(s.events("counts"), [], "nothing to tell")
 
 
 # ---- many rules ----

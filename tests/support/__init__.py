@@ -68,7 +68,7 @@ def has(text, *parts):
 
 
 def until(condition, what, pause=0.01):
-    """Waits for something that is to come."""
+    """Waits for something that is to come; `what` is a text, or a function that makes it if it does not come."""
     __tracebackhide__ = True
     end = time.monotonic() + DEADLINE_S
     while True:
@@ -76,7 +76,7 @@ def until(condition, what, pause=0.01):
         if result:
             return result
         if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {DEADLINE_S} s")
+            raise AssertionError(f"{what() if callable(what) else what}: not within {DEADLINE_S} s")
         time.sleep(pause)
 
 

@@ -19,6 +19,19 @@ from selenium.webdriver.support.select import Select  # noqa: E402
 AXE = "axe-playwright-python==0.1.8"
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
+# What WebDriver says of an element (its text as people see it, whether it is displayed) takes it milliseconds each time. So the
+# browser first chooses, by a rule that is never too strict, and WebDriver judges those elements alone.
+MAY_HAVE_NAME = """
+const [selector, name, within] = arguments;
+const plain = (text) => text.replace(/\\s+/g, " ").trim().toLowerCase();
+return [...(within || document).querySelectorAll(selector)].filter(
+  (one) => plain(one.innerText || "") === plain(name) || one.getAttribute("aria-label") === name);
+"""
+MAY_SHOW = """
+const plain = (text) => text.replace(/\\s+/g, " ").trim().toLowerCase();
+return plain(document.body.innerText).includes(plain(arguments[0]));
+"""
+
 
 def until(condition, what):
     """Each look at the page takes time of the browser."""
@@ -85,26 +98,29 @@ class Browser:
     def text(self):
         return self.driver.find_element(By.TAG_NAME, "body").text
 
+    def shows(self, text):
+        return self.driver.execute_script(MAY_SHOW, text) and text in self.text()
+
     def see(self, *texts):
         for text in texts:
-            until(lambda: text in self.text(), f"the page shows {text!r}, not:\n{self.text()}")
+            until(lambda: self.shows(text), lambda: f"the page shows {text!r}, not:\n{self.text()}")
 
     def gone(self, text):
-        until(lambda: text not in self.text(), f"the page does not show {text!r} any more")
+        until(lambda: not self.shows(text), f"the page does not show {text!r} any more")
 
     def find(self, selector, within=None):
         return (within or self.driver).find_elements(By.CSS_SELECTOR, selector)
 
     def label(self, name, within=None):
         """The control that this label belongs to."""
-        for one in self.find("label", within):
+        for one in self.driver.execute_script(MAY_HAVE_NAME, "label", name, within):
             if one.is_displayed() and one.text.strip() == name:
                 return self.driver.find_element(By.ID, one.get_attribute("for"))
         raise NoSuchElementException(f"no label {name!r}")
 
     def button(self, name, within=None):
         """A button or link that has this name, for people or for screen readers."""
-        for one in self.find("button, a, summary", within):
+        for one in self.driver.execute_script(MAY_HAVE_NAME, "button, a, summary", name, within):
             if one.is_displayed() and name in (one.text.strip(), one.get_attribute("aria-label")):
                 return one
         raise NoSuchElementException(f"no button {name!r}")
@@ -122,7 +138,8 @@ class Browser:
         until(attempt, what)
 
     def click(self, name, within=None):
-        self._until_done(lambda: self.button(name, within() if callable(within) else within).click(), f"{name!r} is clicked in:\n{self.text()}")
+        self._until_done(lambda: self.button(name, within() if callable(within) else within).click(),
+                         lambda: f"{name!r} is clicked in:\n{self.text()}")
 
     def fill(self, name, value):
         def action():
