@@ -125,13 +125,18 @@ static void make_ids(struct envoy_config *config)
 
 /* ---- match ---- */
 
-/* `KEY`, or `KEY#2` if it is the second entry with this key. */
+/* The name of an entry: `KEY`, or `KEY#2` if it is the second one with this key. */
 static void add_name(struct buf *out, const struct path *path, size_t i)
 {
+    sv key = path->nodes[i]->key;
     unsigned number = 1;
     for (size_t k = 0; k < i; k++)
-        number += sv_eq(path->nodes[k]->key, path->nodes[i]->key);
-    buf_add(out, path->nodes[i]->key);
+        number += sv_eq(path->nodes[k]->key, key);
+    for (size_t k = 0; k < key.len; k++)
+        if (key.ptr[k] == '%' || key.ptr[k] == ',' || key.ptr[k] == '#')
+            buf_printf(out, "%%%02X", (unsigned char)key.ptr[k]);
+        else
+            buf_char(out, key.ptr[k]);
     if (number > 1)
         buf_printf(out, "#%u", number);
 }
@@ -139,7 +144,7 @@ static void add_name(struct buf *out, const struct path *path, size_t i)
 static void add_quoted_name(struct buf *out, const char *before, const struct path *path, size_t i)
 {
     CLEANUP(buf_done) struct buf name;
-    buf_init(&name, RULE_NAME_MAX + 40);
+    buf_init(&name, 3 * RULE_NAME_MAX + 40);
     buf_add(&name, weir_str(before));
     add_name(&name, path, i);
     yaml_quote(out, buf_sv(&name));
@@ -150,18 +155,8 @@ static void add_keys(struct buf *out, const struct path *path)
     CLEANUP(buf_done) struct buf keys;
     buf_init(&keys, DEPTH_MAX * (3 * RULE_NAME_MAX + 20));
     for (size_t i = 0; i < path->count; i++) {
-        sv key = path->nodes[i]->key;
-        unsigned number = 1;
         buf_add(&keys, i > 0 ? SV(",") : SV(""));
-        for (size_t k = 0; k < key.len; k++)
-            if (key.ptr[k] == '%' || key.ptr[k] == ',' || key.ptr[k] == '#')
-                buf_printf(&keys, "%%%02X", (unsigned char)key.ptr[k]);
-            else
-                buf_char(&keys, key.ptr[k]);
-        for (size_t k = 0; k < i; k++)
-            number += sv_eq(path->nodes[k]->key, key);
-        if (number > 1)
-            buf_printf(&keys, "#%u", number);
+        add_name(&keys, path, i);
     }
     yaml_quote(out, buf_sv(&keys));
 }
