@@ -217,8 +217,8 @@ enum weir_charging {
 
 /* The request to decide about. Fields that are not set (zero) are ignored. Spaces and tabs at the beginning and end of
  * method, host, ip and header values are ignored, too; user, event, key, domain and descriptor count as they are given, so
- * trim what you take from a header. weir does not keep the request or its strings after the call. It writes *receipt, *shadows and *usage when
- * it makes the decision; until then they must remain valid. */
+ * trim what you take from a header. weir does not keep the request or its strings after the call. It writes *receipt,
+ * *shadows and *usage when it makes the decision; until then they must remain valid. */
 struct weir_request {
     struct weir_str method;
     struct weir_str path; /* as the client sent it, with the query; weir normalises it */
