@@ -167,7 +167,7 @@ export const withoutId = (rule) => {
 
 /** "Throttle…" for a row or a card: what a role may not do is not shown. `name`: what it is for, unless that is known. */
 export const throttleButton = (known, size = "small", name = known.rule ?? known.event ?? [known.method, known.path].filter(Boolean).join(" ")) =>
-  mayChange() && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new HashChangeEvent("hashchange")) : null),
+  mayChange() && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new Event("again")) : null),
     { class: size || null, "aria-label": `Throttle… ${name}`.trim() });
 
 /** Why nothing can be changed here, and what to do instead. */
