@@ -81,6 +81,7 @@ def test_signing_in_and_out(served, window):
     window.fill("Your name", "Zoë")
     window.click("Sign in")
     window.see("Busiest rules", "Zoë (admin)")
+    has(json.dumps(served.events("session"), ensure_ascii=False), "signed in with the admin token by Zoë")
     cookie = window.driver.get_cookies()[0]
     expect((cookie["httpOnly"], cookie["sameSite"]), (True, "Strict"))
     expect(served.token in cookie["value"], False, "the cookie is not the token")
@@ -181,6 +182,39 @@ def test_penalties(served, page):
     page.click("Lift the penalty")
     page.gone("Penalised until")
     expect(served.check(method="POST", path="/login", ip="192.0.2.7").json()["allowed"], True)
+    view(page, "#/changes", "penalise 192.0.2.7 of login for 1 h", "lift the penalty of 192.0.2.7 of login", "cannot be undone")
+    view(page, "#/refused/ocr/192.0.2.7", "Penalise needs a rule with penalty")
+    expect(page.button("Penalise…").is_enabled(), False)
+
+
+def test_looking_up_a_subject(served, page):
+    served.steer("PUT", "/v1/rules/pair", {"match": {"event": "pair"}, "by": ["user", "ip"], "limits": "5 per 1h"})
+    served.check(event="ocr", key="sought")
+    served.check(event="pair", user="a,b", ip="192.0.2.9")
+    view(page, "#/refused", "Look up in all rules")
+    page.find("[aria-label='Look up a subject']")[0].send_keys("sought\n")
+    page.see("Rules that know sought", "key=sought", "has used something")
+    view(page, "#/plans", "Look up a subject")
+    page.fill("Rule", "pair")
+    page.fill("user", "a,b")
+    page.fill("ip", "192.0.2.9")
+    page.click("Show what is used and left")
+    page.see("user=a,b, ip=192.0.2.9", "1 of 5 used")
+    served.steer("DELETE", "/v1/rules/pair")
+
+
+def test_a_subject_in_its_plan(served, page):
+    """The limits are those of the plan that the refusal had, and asking why has the plan again."""
+    for _ in range(12):
+        served.check(event="chat", user="planned", headers={"X-Plan": "free"})
+    view(page, "#/why", "user=planned", "plan free")
+    page.click("user=planned")
+    page.see("plan free", "10 per day", "10 of 10 used")
+    page.click("no plan")
+    page.see("the rule's own limits", "5 per day")
+    view(page, "#/why", "user=planned")
+    page.click("Why?", within=lambda: next(one for one in page.find("tr") if "user=planned" in one.text))
+    page.see("It would be refused by plans", "plan free", "10 of 10 used")
 
 
 # ---- rules ----
@@ -216,7 +250,13 @@ def test_a_rule_is_changed_reviewed_and_undone(served, page):
     row = served.steer("GET", "/v1/rules/ocr").json()
     expect((row["rule"]["limits"][0]["max"], row["updated_by"], row["note"]), (4, "Zoë", "one more for everybody — “ünïcödé”"))
     page.click("Undo", within=lambda: page.find("section.card table")[-1])
-    page.see("3 per 1h fixed_window")
+    page.see("This would change:")
+    has(page.find(".diff .added", page.dialog())[0].text, "max: 3")
+    page.click("Cancel", within=page.dialog)
+    expect(served.steer("GET", "/v1/rules/ocr").json()["rule"]["limits"][0]["max"], 4, "it asks first")
+    page.click("Undo", within=lambda: page.find("section.card table")[-1])
+    page.click("Undo", within=page.dialog)
+    page.see("3 per 1h fixed_window", "changed again by #")
     expect(served.steer("GET", "/v1/rules/ocr").json()["rule"]["limits"][0]["max"], 3)
 
 
@@ -398,7 +438,8 @@ def test_switching_and_removing(served, page):
     page.click("Only count (shadow)")
     page.see("Enforce")
     expect(served.steer("GET", "/v1/rules/brief").json()["state"], "shadow")
-    page.click("Disable")
+    page.click("Disable…")
+    page.click("Disable", within=page.dialog)
     page.see("Enable")
     expect(served.steer("GET", "/v1/rules/brief").json()["state"], "disabled")
     page.click("Remove…")
@@ -407,6 +448,7 @@ def test_switching_and_removing(served, page):
     expect(served.steer("GET", "/v1/rules/brief").status, 404)
     view(page, "#/changes", "remove brief")
     page.click("Undo", within=lambda: page.find("tbody tr")[0])
+    page.click("Undo", within=page.dialog)
     until(lambda: served.steer("GET", "/v1/rules/brief").status == 200, "it is back")
     shot(page, "changes")
 
