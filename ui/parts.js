@@ -225,7 +225,7 @@ const DONE = { reset: "set free", penalise: "penalise", lift: "lift the penalty 
 function changeLink(event) {
   if (!event.rule) return null;
   const by = event.table === "subject" && !event.after?.cut && Array.isArray(event.after?.by) ? event.after.by : null;
-  return h("p", null, h("small", null, ruleLink(event.rule), by?.length ? [" · ", subjectLink(event.rule, by)] : null));
+  return h("p", { class: "links" }, h("small", null, ruleLink(event.rule), by?.length ? [" · ", subjectLink(event.rule, by)] : null));
 }
 
 /** For each row its newest version, as the history has it: only what is still so can be undone. `events`: from the newest on. */

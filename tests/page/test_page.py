@@ -434,6 +434,7 @@ def test_throttle_in_three_clicks(served, page):
     expect(page.label("Which").get_attribute("value"), "POST /login")
     page.click("Throttle", within=page.dialog)  # two
     page.see("throttle-post-login-", "is in force")
+    until(lambda: page.driver.switch_to.active_element.get_attribute("aria-label") == "Throttle… login", "one is where one was")
     [rule] = [row["rule"] for row in served.steer("GET", "/v1/rules?q=throttle-post-login").json()["rules"]]
     expect((rule["match"], rule["by"], rule["limits"]), ({"method": "POST", "path": "/login"}, ["ip"], [{"max": 10, "per": "1m"}]))
 
@@ -731,6 +732,19 @@ def test_the_service_restarts_under_the_page():
             b.see("Drop your changes?")
 
 
+def test_names_that_a_restart_forgets():
+    """Who was refused is not known any more, that somebody was is."""
+    with Service("--keep-subjects", "no") as s, Browser() as b:
+        for _ in range(30):
+            s.check(event="ocr", key="forgotten")
+        s.restart()
+        until(lambda: sum(one or 0 for one in s.steer("GET", "/v1/counts?last=1h&step=5m").json()["all"]["refused"]) > 0, "they are counted")
+        b.sign_in(s, hash_part="#/refused?last=1h")
+        b.see("No names are known", "were counted in the last hour", "Names are known since")
+        b.click("Now")
+        b.see("Nobody was refused in the last minute", "were counted in the last hour")
+
+
 # ---- many ----
 
 
@@ -763,9 +777,11 @@ def test_accessibility(served, dark, width):
         expect(b.accessibility(), [], "sign in")
         b.sign_in(served)
         for hash_part, text in (("#/", "Busiest rules"), ("#/refused?last=1h", "Refused"), ("#/rules", "ocr"), ("#/rule/ocr", "History"), ("#/refused/ocr/u1", "Limits"),
-                                ("#/why?event=ocr&key=u1", "It would"), ("#/what-if", "Run"), ("#/plans", "free"), ("#/changes", "Undo")):
+                                ("#/refused?find=u1", "Rules that know"), ("#/why?event=ocr&key=u1", "It would"), ("#/what-if", "Run"), ("#/plans", "free"), ("#/changes", "Undo")):
             view(b, hash_part, text)
             time.sleep(0.3)
+            active = b.find("nav a[aria-current]")[0].rect
+            expect(active["x"] >= 0 and active["x"] + active["width"] <= width, True, f"the tab of {hash_part} is in view")
             # The colours are other ones in the dark; all else is as in the light.
             expect(b.accessibility(rules=["color-contrast", "link-in-text-block"] if dark else None), [], hash_part)
             wide = b.driver.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
