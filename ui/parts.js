@@ -245,7 +245,7 @@ export function changesTable(events, undo, complete = true) {
     return isOld ? h("span", null, h("button", { type: "button", class: "small", disabled: true, "aria-label": `Undo change ${event.number}` }, "Undo"), h("br"), h("small", null, `changed again by #${later.number}`))
       : button("Undo", () => undo(event), { class: "small", "aria-label": `Undo change ${event.number}` });
   };
-  return table("Changes", ["number", "when", "what", "who", "why", { text: "", class: "tight" }], events.map((event) => [
+  return table("Changes", [{ text: "number", class: "tight" }, "when", "what", "who", "why", { text: "", class: "tight" }], events.map((event) => [
     `#${event.number}`,
     h("time", { datetime: event.at, title: event.at }, ago(event.at), h("br"), h("small", null, instant(event.at))),
     h("div", null, event.table === "subject"
