@@ -5,7 +5,7 @@ import { errorText, instantOf, localInput } from "./format.js";
 import { byText, choice, confirmed, diff, PATH_HINT, withoutId } from "./parts.js";
 import { yaml } from "./text.js";
 
-const ALGORITHMS = [["token_bucket", "refills evenly (token bucket)"], ["fixed_window", "fixed window"], ["sliding_window", "sliding window"], ["calendar", "natural days, hours … (calendar)"]];
+const ALGORITHMS = [["token_bucket", "refills evenly"], ["fixed_window", "fixed window"], ["sliding_window", "sliding window"], ["calendar", "calendar"]];
 // A period that begins at midnight or a full hour, and one of the same length that begins at any time.
 const CALENDAR = { minute: "1m", hour: "1h", day: "1d", week: "7d", month: "30d", year: "365d" };
 const isText = (value) => value === undefined || typeof value === "string";
@@ -81,8 +81,8 @@ function form(document, changed) {
     };
     let isUnit = isCalendar(limit);
     const way = !slots && select("counted as", `${where}.algorithm`, ALGORITHMS, counted(), countedAs);
-    const zone = !slots && text("time zone", "tz", "Asia/Shanghai; empty: that of the settings, or UTC");
-    const period = !slots && input("in", `${where}.${length}`, limit[length], periodTyped, "60s, 1h: of any time; day, month: of the calendar");
+    const zone = !slots && text("time zone", "tz", "Asia/Shanghai; empty: UTC");
+    const period = !slots && input("in", `${where}.${length}`, limit[length], periodTyped, "60s or 1d: any time of this length; day or month: of the calendar");
     const sync = () => ((way.querySelector("select").value = counted()), (zone.hidden = !isCalendar(limit)));
     if (!slots) sync();
     const row = h("div", { class: "row" }, slots ? [count("At the same time", "concurrent"), text("time to live", "ttl", "60s")] : [count("At most", "max"), period, way, zone],

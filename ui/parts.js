@@ -131,6 +131,9 @@ export async function throttle(known = {}) {
   const sayKind = () => (kindOfLimit.textContent = refills(max.value === "" ? NaN : Number(max.value), per.value));
   for (const control of [max, per]) control.addEventListener("input", sayKind);
   sayKind();
+  const sayPath = () => (which.querySelector(".hint").hidden = kind.value === "event");
+  kind.addEventListener("input", sayPath);
+  sayPath();
 
   const typed = () => {
     const [first, ...rest] = what.value.trim().split(/\s+/);

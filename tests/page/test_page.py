@@ -286,7 +286,7 @@ def test_the_period_says_how_it_is_counted(served, page):
     page.click("Review…")
     page.see("100 per day (Asia/Shanghai)")
     page.click("Back")
-    page.fill("counted as", "refills evenly (token bucket)")
+    page.fill("counted as", "refills evenly")
     until(lambda: page.label("in").get_attribute("value") == "1d", "24 hours of any time")
     page.click("Review…")
     page.see("Save")
