@@ -40,14 +40,20 @@ async function read(response) {
   return type.startsWith("application/json") && text ? JSON.parse(text) : text;
 }
 
-/** Asks; returns {status, data, tag}. Throws an ApiError unless the status is 2xx. */
-export async function ask(method, where, { body, type, match, absent, note, signal } = {}) {
+/** Told of each answer, and of each call that gets none. */
+export const service = { onAnswer: () => {}, onSilence: () => {} };
+
+/** Calls that change nothing, whatever their method. */
+const isHarmless = (method, where) => method === "GET" || /[?&]dry_run=1|^\/v1\/(lint|simulate|session)\b/.test(where);
+
+/** Asks; returns {status, data, tag}. Throws an ApiError unless the status is 2xx. `by`: in place of the name that is remembered. */
+export async function ask(method, where, { body, type, match, absent, note, signal, by = author.get() } = {}) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = type ?? "application/json";
   if (match) headers["If-Match"] = `"${match}"`;
   if (absent) headers["If-None-Match"] = "*";
   if (note) headers["X-Weir-Note"] = encodeHeader(note);
-  if (method !== "GET" && author.get()) headers["X-Weir-Author"] = encodeHeader(author.get());
+  if (method !== "GET" && by) headers["X-Weir-Author"] = encodeHeader(by);
   let response;
   try {
     response = await fetch(where, {
@@ -60,8 +66,10 @@ export async function ask(method, where, { body, type, match, absent, note, sign
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "weir does not answer", method === "GET" ? "it may be restarting" : "look whether the change was made before you try again");
+    service.onSilence();
+    throw new ApiError(0, "weir does not answer", isHarmless(method, where) ? "it may be restarting; nothing was changed" : "look whether the change was made before you try again");
   }
+  service.onAnswer();
   const data = await read(response);
   if (response.ok) return { status: response.status, data, tag: response.headers.get("etag")?.replaceAll('"', "") };
   if (response.status === 401 && session.role) session.onEnd();

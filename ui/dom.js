@@ -95,6 +95,12 @@ export function dialog(title, build, { guard = () => true, ...properties } = {})
       resolve(result);
     };
     const leave = async () => (await guard()) && close(undefined);
+    // A browser closes a dialog at the second Escape without asking anybody: it gets none.
+    element.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || event.defaultPrevented) return;
+      event.preventDefault();
+      leave();
+    });
     element.addEventListener("cancel", (event) => {
       event.preventDefault();
       leave();
@@ -114,11 +120,21 @@ export function dialog(title, build, { guard = () => true, ...properties } = {})
   });
 }
 
-/** A line at the lower edge. A good one goes away by itself. */
+const NOTES_MAX = 3;
+const notes = () => [...document.querySelectorAll("#notes .note")];
+
+/** A line at the lower edge. A good one goes away by itself, a bad one when somebody goes on; nothing is said twice. */
 export function note(text, kind = "good") {
-  const line = h("p", { class: `note ${kind}` }, text, " ", kind === "bad" && h("button", { type: "button", class: "small", onclick: () => line.remove() }, "Close"));
+  const line = h("p", { class: `note ${kind}` }, h("span", null, text), kind === "bad" && h("button", { type: "button", class: "small", onclick: () => line.remove() }, "Close"));
+  for (const old of notes()) if (old.firstChild.textContent === line.firstChild.textContent) old.remove();
   document.getElementById("notes").append(line);
+  for (const old of notes().slice(0, -NOTES_MAX)) old.remove();
   if (kind === "good") setTimeout(() => line.remove(), 6000);
+}
+
+/** What was wrong is over, or somebody is elsewhere. */
+export function clearNotes() {
+  for (const old of notes()) if (old.classList.contains("bad")) old.remove();
 }
 
 /** What a list shows that is empty: what to do first. */

@@ -2,13 +2,16 @@
 import { ask, get, path } from "./api.js";
 import { button, dialog, field, fieldError, h, note } from "./dom.js";
 import { errorText, instantOf, localInput } from "./format.js";
-import { byText, choice, confirmed, diff, withoutId } from "./parts.js";
+import { byText, choice, confirmed, diff, PATH_HINT, withoutId } from "./parts.js";
 import { yaml } from "./text.js";
 
-const ALGORITHMS = ["token_bucket", "fixed_window", "sliding_window", "calendar"];
+const ALGORITHMS = [["token_bucket", "refills evenly"], ["fixed_window", "fixed window"], ["sliding_window", "sliding window"], ["calendar", "calendar"]];
+// A period that begins at midnight or a full hour, and one of the same length that begins at any time.
+const CALENDAR = { minute: "1m", hour: "1h", day: "1d", week: "7d", month: "30d", year: "365d" };
 const isText = (value) => value === undefined || typeof value === "string";
 const isTexts = (value) => isText(value) || (Array.isArray(value) && value.every((one) => typeof one === "string"));
-const isCalendar = (limit) => [limit.calendar, limit.tz].some((one) => one != null) || limit.algorithm === "calendar" || /^(minute|hour|day|week|month|year)$/.test(limit.per);
+const isCalendar = (limit) => [limit.calendar, limit.tz].some((one) => one != null) || limit.algorithm === "calendar" || Object.hasOwn(CALENDAR, limit.per ?? "");
+const unitOf = (length) => Object.keys(CALENDAR).find((unit) => CALENDAR[unit] === length) ?? length;
 const words = (value) => [value ?? []].flat().join(", ");
 const split = (text) => text.split(",").map((one) => one.trim()).filter(Boolean);
 const oneOrMany = (list) => (list.length > 1 ? list : list[0]);
@@ -59,13 +62,31 @@ function form(document, changed) {
     if (typeof limit !== "object" || limit === null) return h("div", { class: "row" }, inYaml(`Limit ${i + 1}`, limit), remove);
     const slots = limit.concurrent != null, length = limit.calendar != null ? "calendar" : "per";
     const further = left(limit, slots ? ["concurrent", "ttl", "name"] : ["max", length, "algorithm", "tz", "name"]);
-    const row = h("div", { class: "row" }, slots ? [count("At the same time", "concurrent"), text("time to live", "ttl", "60s")] : [
-      count("At most", "max"),
-      text("in", length, "60s, 1h, day"),
-      select("counted as", `${where}.algorithm`, ALGORITHMS.map((one) => [one, one.replace("_", " ")]), limit.algorithm ?? (isCalendar(limit) ? "calendar" : "token_bucket"),
-        (one) => (set("algorithm", one), row.replaceWith(drawLimit(limit, i)))),
-      isCalendar(limit) && !/^\d/.test(limit.calendar) && text("time zone", "tz", "Asia/Shanghai")],
-    text("name", "name"), further.length > 0 && h("p", { class: "hint" }, `also, in YAML: ${further.join(", ")}`), remove);
+    const counted = () => limit.algorithm ?? (isCalendar(limit) ? "calendar" : "token_bucket");
+    // A period of the calendar and a way to count that has none do not go together: the last that was chosen wins.
+    const periodTyped = (typed) => {
+      set(length, typed || undefined);
+      if (length === "per" && Object.hasOwn(CALENDAR, typed) !== isUnit) {
+        isUnit = !isUnit;
+        const { algorithm, tz, ...rest } = limit;
+        put(isUnit ? { ...rest, ...(tz ? { tz } : {}) } : rest);
+      }
+      sync();
+    };
+    const countedAs = (one) => {
+      const { algorithm, calendar, tz, ...rest } = limit, period = calendar ?? limit.per ?? "";
+      const unit = unitOf(period);
+      put(one === "calendar" ? { ...limit, algorithm: Object.hasOwn(CALENDAR, unit) ? undefined : one, [length]: unit } : { ...rest, per: CALENDAR[period] ?? period, algorithm: one });
+      row.replaceWith(drawLimit(limit, i));
+    };
+    let isUnit = isCalendar(limit);
+    const way = !slots && select("counted as", `${where}.algorithm`, ALGORITHMS, counted(), countedAs);
+    const zone = !slots && text("time zone", "tz", "Asia/Shanghai; empty: UTC");
+    const period = !slots && input("in", `${where}.${length}`, limit[length], periodTyped, "60s or 1d: any time of this length; day or month: of the calendar");
+    const sync = () => ((way.querySelector("select").value = counted()), (zone.hidden = !isCalendar(limit) || /^\d/.test(limit.calendar ?? "")));
+    if (!slots) sync();
+    const row = h("div", { class: "row" }, slots ? [count("At the same time", "concurrent"), text("time to live", "ttl", "60s")] : [count("At most", "max"), period, way, zone],
+      text("name", "name"), further.length > 0 && h("p", { class: "hint" }, `also, in YAML: ${further.join(", ")}`), remove);
     return row;
   };
 
@@ -76,7 +97,7 @@ function form(document, changed) {
     : input("Expires", "expires", document.expires, (text) => (document.expires = text || undefined), "2027-01-01T00:00:00Z; empty: never");
   const element = h("div", { class: "content" },
     h("fieldset", null, h("legend", null, "Which requests"),
-      h("div", { class: "row" }, condition("Event", "event", "for calls that are not HTTP", true), condition("Method", "method", "GET, POST; empty: all", true), condition("Path", "path", "/entity/#, /files/*"))),
+      h("div", { class: "row" }, condition("Event", "event", "for calls that are not HTTP", true), condition("Method", "method", "GET, POST; empty: all", true), condition("Path", "path", "/entity/#, /files/*")), h("p", { class: "hint" }, PATH_HINT)),
     h("fieldset", null, h("legend", null, "How much"),
       document.by == null || isList(document.by) ? input("For each", "by", words(document.by), (text) => (document.by = split(text)), "user, ip, key, header:X-Tenant; empty: all together") : inYaml("For each", document.by),
       limits),
@@ -87,6 +108,9 @@ function form(document, changed) {
     others.length > 0 && h("p", { class: "hint" }, `Further fields, which the YAML has and the form keeps: ${others.join(", ")}.`));
   return { element, at };
 }
+
+/** Errors speak of the fields of a rules file; the form has other names for some. */
+const inForm = (text) => text.replace(/; leave `algorithm` out/, "; choose “calendar” in counted as").replace(/`algorithm`/g, "“counted as”").replace(/`(per|calendar)`/g, "“in”").replace(/`tz`/g, "“time zone”").replace(/`max`/g, "“At most”").replace(/`by`/g, "“For each”");
 
 /** Errors beside their fields, the rest below. Lines are those of the YAML, if that is what is shown. */
 function place(errors, at, rest, lines) {
@@ -99,7 +123,7 @@ function place(errors, at, rest, lines) {
     if (!key) others.push(error);
     else placed.set(key, [...(placed.get(key) ?? []), error.text.slice((key === where ? where.length + 1 : 0)).trim()]);
   }
-  for (const [key, texts] of placed) fieldError(at.get(key), texts.join("; "));
+  for (const [key, texts] of placed) fieldError(at.get(key), inForm(texts.join("; ")));
   rest.replaceChildren(...others.map((error) => h("p", { class: "error" }, error.line && lines ? `line ${error.line}: ${error.text}` : error.text)));
 }
 
@@ -110,16 +134,29 @@ const clean = (document) => {
   return copy;
 };
 
-/** row: as GET /v1/rules/{id} answers; null: a new rule. candidate: what the editor begins with instead. Resolves to the id
- * once it is saved. */
-export function edit(row, candidate) {
+/** An edit that somebody left to see what it would have done: nothing of it is lost. */
+export const unfinished = {
+  get: () => JSON.parse(sessionStorage.getItem("unfinished") ?? "null"),
+  set: (state) => sessionStorage.setItem("unfinished", JSON.stringify(state)),
+  drop: () => sessionStorage.removeItem("unfinished"),
+};
+
+/** Opens it again, based on the version that it was based on. Resolves as edit() does. */
+export async function resume({ id, version, rule, text }) {
+  const row = version && (await get(path("rules", id)).catch((error) => (error.status === 404 ? { id, rule: {} } : Promise.reject(error))));
+  return edit(row ? { ...row, version } : null, { id, ...rule }, text);
+}
+
+/** row: as GET /v1/rules/{id} answers; null: a new rule. candidate: what the editor begins with instead; written: as YAML, if it was
+ * written as that. Resolves to the id once it is saved. */
+export function edit(row, candidate, written) {
   // A row that is not a document is shown as it is.
   const unreadable = typeof row?.rule === "string" ? row.rule : null;
   let document = structuredClone(candidate ?? (unreadable !== null ? {} : row?.rule) ?? { match: {}, by: ["user"], limits: [{ max: 100, per: "1h" }] });
   const named = row?.id ?? String(document.id ?? "");
   delete document.id;
   const start = unreadable !== null ? {} : clean(row ? withoutId(row.rule) : {}), first = JSON.stringify(clean(document));
-  let version = row?.version, tab = unreadable !== null ? "yaml" : "form", linted = 0, timer = null, boxes = new Map(), drawn = null;
+  let version = row?.version, tab = unreadable !== null || written ? "yaml" : "form", linted = 0, timer = null, boxes = new Map(), drawn = null;
   const id = h("input", { value: named, required: true, spellcheck: "false", maxlength: "100" }), idBox = row ? null : field("Id", id);
   const text = h("textarea", { class: "code", spellcheck: "false", "aria-label": "The rule as YAML" });
   const body = h("div"), problems = h("div", { role: "alert" }), advice = h("div"), tabs = h("div");
@@ -173,7 +210,7 @@ export function edit(row, candidate) {
     // The YAML has the id.
     if (idBox) idBox.hidden = tab === "yaml";
     if (tab === "yaml") {
-      drawn = text.value = unreadable !== null && drawn === null ? unreadable : yaml({ id: id.value.trim() || "new-rule", ...clean(document) });
+      drawn = text.value = drawn === null && (written ?? unreadable) != null ? written ?? unreadable : yaml({ id: id.value.trim() || "new-rule", ...clean(document) });
       body.replaceChildren(text);
     } else {
       const built = form(document, changed);
@@ -183,7 +220,7 @@ export function edit(row, candidate) {
     }
     changed();
   };
-  const isTouched = () => JSON.stringify(clean(document)) !== first || (tab === "yaml" && text.value !== drawn) || (!row && id.value !== named);
+  const isTouched = () => candidate !== undefined || JSON.stringify(clean(document)) !== first || (tab === "yaml" && text.value !== drawn) || (!row && id.value !== named);
 
   return dialog(row ? `Edit ${row.id}` : "New rule", (close) => {
     const why = h("input", { maxlength: "500", placeholder: "for the history" });
@@ -220,6 +257,7 @@ export function edit(row, candidate) {
       try {
         await ask("PUT", path("rules", checked.id), { body: checked.rule, match: tag, absent: !tag, note: why.value });
         note(`${checked.id} is in force`);
+        if (unfinished.get()?.id === checked.id) unfinished.drop();
         close(checked.id);
       } catch (e) {
         if (e.status === 412) await conflict(checked);
@@ -228,13 +266,16 @@ export function edit(row, candidate) {
     };
     const tryIt = async (checked) => {
       try {
+        const sample = await get("/v1/sample").catch(() => null);
         const { data } = await ask("PUT", `${path("rules", checked.id)}?dry_run=1`, { body: checked.rule, match: version, absent: !version });
         review.replaceChildren(...[
           unreadable !== null && h("p", { class: "banner mild" }, "The row could not be read before: all of it is replaced."),
           h("p", null, h("strong", null, data.state), ` · ${data.limits ?? ""} · ${byText(data)}`),
           diff(row ? start : null, checked.rule), field("Why", why), error,
+          !sample?.size && h("p", { class: "hint" }, "weir keeps no sample of requests (option --sample): What would it have done? needs an access log from you."),
           h("div", { class: "actions" }, button("Back", () => show(editor)),
             button("What would it have done?", () => {
+              unfinished.set({ id: checked.id, version, rule: checked.rule, text: tab === "yaml" ? text.value : undefined });
               sessionStorage.setItem("candidate", yaml({ id: checked.id, ...checked.rule }));
               close(undefined);
               location.hash = "#/what-if";

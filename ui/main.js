@@ -1,7 +1,7 @@
 // The frame of the page: signing in, the bar, and which view is shown.
-import { ask, author, get, session } from "./api.js";
-import { button, dialog, field, fieldError, h } from "./dom.js";
-import { errorText } from "./format.js";
+import { ask, author, get, service, session } from "./api.js";
+import { button, clearNotes, dialog, field, fieldError, h } from "./dom.js";
+import { errorText, instant } from "./format.js";
 import { stop, watch } from "./live.js";
 import * as changes from "./view_changes.js";
 import * as now from "./view_now.js";
@@ -46,9 +46,16 @@ function leaveView() {
   for (const one of leave.splice(0)) one();
 }
 
+/** What has the focus, as a text that the same control has again when the view is drawn anew. */
+const nameOf = (control) => control.getAttribute("aria-label") ?? control.textContent;
+function focused() {
+  const active = document.activeElement;
+  return main.contains(active) && active.matches("a, button, summary") ? nameOf(active) : null;
+}
+
 async function show({ focus = true } = {}) {
   if (!session.role) return;
-  const { name, words, parameters } = place(), number = ++shown;
+  const { name, words, parameters } = place(), number = ++shown, before = focus ? null : focused();
   leaveView();
   drawBar(views[name].under ?? name);
   const body = h("div", { class: "unseen" }, "Loading");
@@ -79,7 +86,8 @@ async function show({ focus = true } = {}) {
     heading?.setAttribute("tabindex", "-1");
     heading?.focus();
     window.scrollTo(0, 0);
-  }
+  } else if (before !== null && document.activeElement === document.body)
+    ([...main.querySelectorAll("a, button, summary")].find((one) => nameOf(one) === before) ?? heading)?.focus();
 }
 
 /** weir restarts under the open page: what was to be shown comes when it is back. */
@@ -96,19 +104,43 @@ function drawBar(current) {
     h("div", { class: "inner" },
       h("a", { class: "name", href: "#/" }, h("img", { src: "/ui/icon.svg", alt: "" }), "weir"),
       h("nav", { "aria-label": "Views" }, links),
-      h("div", { class: "state" }, connection, h("span", null, author.get() ? `${author.get()} (${session.role})` : session.role),
+      h("div", { class: "state" }, h("span", null, author.get() ? `${author.get()} (${session.role})` : session.role),
         button("Sign out", signOut, { class: "small" }))),
   );
+  // A phone shows only some of them.
+  const nav = bar.querySelector("nav"), active = nav.querySelector("[aria-current]");
+  if (active) nav.scrollLeft = active.offsetLeft - nav.offsetLeft - (nav.clientWidth - active.offsetWidth) / 2;
 }
 
-// A stream that ends after its time is open again before anybody has to know.
-const connection = h("span", { id: "connection", role: "status" });
-let lost = null;
-watch.onState = (state) => {
+// ---- whether weir answers ----
+
+const down = document.getElementById("down"), ASK_MS = 5000, LOST_MS = 4000;
+let lost = null, answered = Date.now();
+
+function isBack() {
   clearTimeout(lost);
-  if (state === "lost") lost = setTimeout(() => (connection.textContent = "weir does not answer"), 4000);
-  else connection.textContent = "";
-};
+  lost = null;
+  answered = Date.now();
+  if (down.hidden) return;
+  down.hidden = true;
+  clearNotes();
+}
+
+/** A stream that ends after its time is open again before anybody has to know. */
+function isLost() {
+  lost ??= setTimeout(() => {
+    down.textContent = `weir does not answer: it may be restarting. What is here is of ${instant(answered)}; the page goes on by itself.`;
+    down.hidden = !session.role;
+  }, LOST_MS);
+}
+
+service.onAnswer = isBack;
+service.onSilence = isLost;
+watch.onState = (state) => (state === "lost" ? isLost() : state === "open" && isBack());
+// Views that are not live notice it, too.
+setInterval(() => {
+  if (session.role && !document.hidden && Date.now() - answered >= ASK_MS) fetch("/v1/session", { cache: "no-store" }).then(isBack, isLost);
+}, ASK_MS);
 
 // ---- signing in ----
 
@@ -131,7 +163,7 @@ function signInForm(reason, done) {
     signIn.disabled = true;
     fieldError(box, "");
     try {
-      const { data } = await ask("POST", "/v1/session", { body: { token: token.value.trim() } });
+      const { data } = await ask("POST", "/v1/session", { body: { token: token.value.trim() }, by: name.value.trim() });
       author.set(name.value.trim());
       token.value = "";
       await enter(data);
@@ -150,6 +182,8 @@ function signInForm(reason, done) {
 /** Instead of everything else. */
 function showSignIn(reason) {
   leaveView();
+  clearNotes();
+  down.hidden = true;
   shown++;
   stop();
   bar.replaceChildren();
@@ -192,8 +226,10 @@ async function begin() {
 
 window.addEventListener("hashchange", () => {
   for (const one of document.querySelectorAll("dialog[open]")) one.close();
+  clearNotes();
   show();
 });
+window.addEventListener("again", () => show({ focus: false }));
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   (main.querySelector("h1") ?? main).focus();

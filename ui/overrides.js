@@ -1,8 +1,9 @@
 // Overrides: other limits for one subject of a rule.
-import { ask, mayChange, path } from "./api.js";
+import { ask, get, mayChange, path } from "./api.js";
 import { button, dialog, field, fieldError, h, note, table } from "./dom.js";
 import { ago, brief, errorText, instantOf, localInput } from "./format.js";
 import { attempt, confirmed, limitWords, pill, ruleLink, subjectLink, throttleButton, when } from "./parts.js";
+import { flow } from "./text.js";
 
 /** What an override gives, in words. */
 export const overrideWords = (row) => {
@@ -32,30 +33,66 @@ export function overridesTable(rows, again, ofAll) {
   ].filter((cell, i) => i > 0 || cell)), { class: "cards" });
 }
 
-/** Asks for an override. `text`: the subject as the API spells it; if it is not given, it is asked for. */
-export function override(rule, text, row) {
+// ---- limits, one a line ----
+
+/** A limit as a line: in words if words say all of it, else as YAML. */
+const lineOf = (limit) => (typeof limit === "string" ? limit
+  : Object.keys(limit).every((name) => ["max", "per", "tz", "unit"].includes(name)) && typeof limit.per === "string"
+    ? `${limit.max}${limit.unit ? ` ${limit.unit}` : ""} per ${limit.per}${limit.tz ? ` (${limit.tz})` : ""}` : flow(limit));
+const WORDS = /^([\d,]+)(?: +(\S+))? +per +(\S+?)(?: +(token_bucket|fixed_window|sliding_window))?(?: *\(([^()]+)\))?$/;
+
+/** What the page shows of a limit is understood: "3,000 per day (Asia/Shanghai)", "3 per 1h fixed_window". */
+function limitOf(line) {
+  const [, max, unit, per, algorithm, tz] = WORDS.exec(line) ?? [];
+  if (!per || !(algorithm || tz || max.includes(","))) return line;
+  return JSON.parse(JSON.stringify({ max: Number(max.replaceAll(",", "")), per, unit, algorithm, tz }));
+}
+
+const linesOf = (text) => text.split("\n").map((line) => line.trim().replace(/^- +/, "")).filter(Boolean);
+
+/** The limits of such lines; the service reads what is YAML. */
+async function limitsOf(text) {
+  const lines = linesOf(text);
+  if (!lines.some((line) => line.startsWith("{"))) return lines.map(limitOf);
+  const source = `id: new\nlimits:\n${lines.map((line) => `- ${line.startsWith("{") ? line : JSON.stringify(limitOf(line))}`).join("\n")}\n`;
+  const { data } = await ask("POST", "/v1/lint", { body: source, type: "application/yaml" });
+  if (!data.document?.limits) throw new Error(`limits: ${data.errors[0]?.text ?? "not understood"}`);
+  return data.document.limits;
+}
+
+const isNothing = (text) => linesOf(text).some((line) => /^0+ |\bmax: *0\b/.test(line));
+
+/** The limits that count now for whoever has no override. */
+async function limitsNow(rule, plan) {
+  const row = await get(path("rules", rule)).catch(() => null);
+  return [(plan && row?.rule?.plans?.[plan]) ?? row?.rule?.limits ?? []].flat();
+}
+
+/** Asks for an override. `text`: the subject as the API spells it; if it is not given, it is asked for. `plan`: that the subject has. */
+export async function override(rule, text, row, plan) {
+  const old = row?.override ?? {}, list = old.limits ? [old.limits].flat() : await limitsNow(rule, plan);
   const kind = h("select", null, [["limits", "other limits"], ["deny", "refuse everything"], ["unlimited", "no limit"]].map(([value, name]) => h("option", { value }, name)));
-  const limit = h("input", { placeholder: "100 per minute", spellcheck: "false" });
+  const limit = h("textarea", { class: "mono", rows: String(Math.max(2, list.length + 1)), placeholder: "100 per minute", spellcheck: "false" });
   const until = h("input", { type: "datetime-local" });
   const why = h("input", { maxlength: "500" });
   const whom = h("input", { value: text ?? "", required: true, spellcheck: "false" });
-  const old = row?.override ?? {}, list = [old.limits ?? []].flat();
-  // A limit with fields of its own is written as JSON.
-  const asJson = list.some((one) => typeof one !== "string");
   kind.value = old.deny ? "deny" : old.unlimited ? "unlimited" : "limits";
-  limit.value = asJson ? JSON.stringify(list) : list.join(", ");
+  limit.value = list.map(lineOf).join("\n");
   until.value = localInput(old.expires);
   why.value = old.why ?? "";
-  const limitField = field("Limits", limit, asJson ? "A list in JSON, as in a rule." : "Such as 100 per minute; several with commas between.");
+  const limitField = field("Limits", limit, "One a line: 100 per 1h, 100 per day (Asia/Shanghai), { max: 5, per: 1h, name: hour }.");
+  const nothing = h("p", { class: "error", role: "status" });
   const untilField = field("Until", until, "In your time zone; empty: until it is removed."), was = until.value;
-  const show = () => (limitField.hidden = kind.value !== "limits");
-  kind.addEventListener("change", show);
+  const show = () => {
+    limitField.hidden = kind.value !== "limits";
+    nothing.textContent = kind.value === "limits" && isNothing(limit.value) ? "A limit of 0: this refuses everything." : "";
+  };
+  for (const control of [kind, limit]) control.addEventListener("input", show);
   show();
   return dialog(text ? `Override for ${brief(text)}` : "Override", (close) => {
     const error = h("p", { class: "error", role: "alert" });
-    const document = () => {
-      const limits = () => (asJson ? JSON.parse(limit.value) : limit.value.split(",").map((one) => one.trim()).filter(Boolean));
-      const body = kind.value === "limits" ? { limits: limits() } : { [kind.value]: true };
+    const document = async () => {
+      const body = kind.value === "limits" ? { limits: await limitsOf(limit.value) } : { [kind.value]: true };
       // An instant that is not touched keeps its seconds.
       if (until.value) body.expires = until.value === was ? old.expires : instantOf(until.value);
       if (why.value) body.why = why.value;
@@ -66,17 +103,17 @@ export function override(rule, text, row) {
       for (const box of [limitField, untilField]) fieldError(box, "");
       error.textContent = "";
       try {
-        await ask("PUT", path("rules", rule, "overrides", whom.value), { body: document(), note: why.value, match: row?.version, absent: !row });
+        await ask("PUT", path("rules", rule, "overrides", whom.value), { body: await document(), note: why.value, match: row?.version, absent: !row });
         note("the override is in force");
         close(true);
       } catch (e) {
-        const box = /: limits\b/.test(e.message) || e instanceof SyntaxError ? limitField : /: expires\b/.test(e.message) ? untilField : null;
+        const box = /(^|: )limits\b/.test(e.message) ? limitField : /: expires\b/.test(e.message) ? untilField : null;
         if (box) fieldError(box, errorText(e));
         else error.textContent = errorText(e);
       }
     };
-    return h("form", { onsubmit: save }, h("p", null, "Rule ", h("strong", null, rule)),
-      text ? null : field("Subject", whom, "The value that the rule counts by; several with commas between."), field("It gets", kind), limitField,
+    return h("form", { onsubmit: save }, h("p", null, "Rule ", h("strong", null, rule), ". It replaces all limits of this rule for this subject, in every plan."),
+      text ? null : field("Subject", whom, "The value that the rule counts by; several with commas between."), field("It gets", kind), limitField, nothing,
       untilField, field("Why", why), error,
       h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Save")));
   });

@@ -71,7 +71,22 @@ export const limitWords = (list) =>
 
 // ---- throttling a call ----
 
-const LENGTHS = [["1s", "second"], ["1m", "minute"], ["1h", "hour"], ["1d", "day"]];
+const LENGTHS = [["1s", "second"], ["1m", "minute"], ["1h", "hour"], ["1d", "day (24 hours)"]];
+const SECONDS = { "1s": 1, "1m": 60, "1h": 3600, "1d": 86400 };
+/** What stands for what in a path. */
+export const PATH_HINT = "# is one id: digits, or a UUID (unless the setting ids says otherwise). {name} is any one segment; * at the end is the rest, of any length.";
+/** How a limit that refills counts. */
+const refills = (max, per) => !(max >= 0) ? "" : max === 0 ? "0 refuses everything." : `A token bucket: ${number(max)} at once, then one more every ${span(SECONDS[per] / max)}. It does not begin anew at midnight.`;
+
+/** Conditions of a rule, in words: "GET, POST /a, host a.example". */
+export function matchWords(match) {
+  const one = (value) => (typeof value === "string" ? value : Array.isArray(value) ? value.map(one).join(", ")
+    : value?.not !== undefined ? `not ${one(value.not)}` : value?.regex !== undefined ? `regex ${value.regex}` : JSON.stringify(value));
+  const { method, path, event, ...rest } = match ?? {}, call = [method, path].filter((part) => part != null).map(one).join(" ");
+  const words = [event != null && `event ${one(event)}`, call, ...Object.entries(rest).filter(([, value]) => value != null).map(([name, value]) =>
+    name === "header" && typeof value === "object" ? Object.entries(value).map(([header, wanted]) => `header ${header}: ${one(wanted)}`).join(", ") : `${name} ${one(value)}`)];
+  return words.filter(Boolean).join("; ") || "anything";
+}
 
 /** The call that a rule is for. */
 export const callOf = (rule) => ({ match: typeof rule === "object" ? rule?.match : undefined, by: [rule?.by ?? []].flat()[0] });
@@ -94,7 +109,7 @@ function throttleId(rule) {
 
 /** A rule for one call, from what is known of it: {match, by}, {event, method, path, by}, or {rule}: the call of that rule. */
 export async function throttle(known = {}) {
-  if (known.rule) known = { ...callOf((await get(path("rules", known.rule)).catch(() => null))?.rule), ...(known.by ? { by: known.by } : {}) };
+  if (known.rule) known = { not_only: known.not_only, ...callOf((await get(path("rules", known.rule)).catch(() => null))?.rule), ...(known.by ? { by: known.by } : {}) };
   const given = known.match ?? (known.event ? { event: known.event } : { method: known.method, path: known.path });
   const simple = isSimple(JSON.parse(JSON.stringify(given ?? {})));
   const max = h("input", { type: "number", min: "0", max: "9007199254740991", value: "10", required: true });
@@ -111,7 +126,14 @@ export async function throttle(known = {}) {
   const shadow = h("input", { type: "checkbox" });
   const why = h("input", { maxlength: "500", placeholder: "for the history" });
 
-  const which = field("Which", what, "# stands for an id: GET /entity/#"), most = field("At most", max);
+  const which = field("Which", what, PATH_HINT), most = field("At most", max);
+  const length = field("in a", per), kindOfLimit = h("p", { class: "hint" });
+  const sayKind = () => (kindOfLimit.textContent = refills(max.value === "" ? NaN : Number(max.value), per.value));
+  for (const control of [max, per]) control.addEventListener("input", sayKind);
+  sayKind();
+  const sayPath = () => (which.querySelector(".hint").hidden = kind.value === "event");
+  kind.addEventListener("input", sayPath);
+  sayPath();
 
   const typed = () => {
     const [first, ...rest] = what.value.trim().split(/\s+/);
@@ -123,7 +145,7 @@ export async function throttle(known = {}) {
     return JSON.parse(JSON.stringify(rule));
   };
 
-  return dialog("Throttle a call", (close) => {
+  return dialog(known.not_only ? "Throttle a call, for everybody" : "Throttle a call", (close) => {
     const error = h("p", { class: "error", role: "alert" });
     const put = async (rule, id, taken) => {
       await ask("PUT", path("rules", id), { body: rule, match: taken?.version, absent: !taken, note: why.value });
@@ -150,8 +172,9 @@ export async function throttle(known = {}) {
     };
     const form = h("form", { onsubmit: save },
       simple ? h("div", { class: "row" }, field("What", kind), which)
-        : h("p", null, "Requests that match ", h("code", null, JSON.stringify(given))),
-      h("div", { class: "row" }, most, field("in a", per), field("for", whom), field("How long", until)),
+        : h("p", null, "Requests that match ", h("code", null, matchWords(given))),
+      known.not_only && h("p", { class: "banner mild" }, `This is a rule for everybody who makes this call, not for ${brief(known.not_only)} alone. For one subject: Override…`),
+      h("div", { class: "row" }, most, length, field("for", whom), field("How long", until)), kindOfLimit,
       h("label", null, shadow, " only count what it would refuse (shadow)"),
       field("Why", why), error,
       h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Throttle")));
@@ -167,8 +190,8 @@ export const withoutId = (rule) => {
 
 /** "Throttle…" for a row or a card: what a role may not do is not shown. `name`: what it is for, unless that is known. */
 export const throttleButton = (known, size = "small", name = known.rule ?? known.event ?? [known.method, known.path].filter(Boolean).join(" ")) =>
-  mayChange() && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new HashChangeEvent("hashchange")) : null),
-    { class: size || null, "aria-label": `Throttle… ${name}`.trim() });
+  mayChange() && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new Event("again")) : null),
+    { class: size || null, "aria-label": `Throttle… ${name}`.trim(), title: known.not_only ? "for everybody, not for this subject alone" : null });
 
 /** Why nothing can be changed here, and what to do instead. */
 export function readOnlyNote(file = session.source) {
@@ -179,8 +202,15 @@ export function readOnlyNote(file = session.source) {
 }
 
 
-/** To what one subject of a rule has used. */
-export const subjectLink = (rule, by, cut) => cut ? h("span", null, brief(subject(by), true), h("small", null, " (only the beginning is kept)")) : h("a", { href: `#/refused/${[rule, ...by.map((one) => one.value)].map(encodeURIComponent).join("/")}` }, brief(subject(by)));
+/** The address of what one subject of a rule has used. `plan`: with the limits of that plan; "": with the rule's own. */
+export const subjectAddress = (rule, values, plan) =>
+  `#/refused/${[rule, ...values].map(encodeURIComponent).join("/")}${query({ plan: plan == null ? undefined : [plan] })}`;
+export const subjectLink = (rule, by, cut, plan) => cut ? h("span", null, brief(subject(by), true), h("small", null, " (only the beginning is kept)"))
+  : h("a", { href: subjectAddress(rule, by.map((one) => one.value), plan) }, brief(subject(by)));
+
+/** What is known of a penalty that runs. */
+export const penaltyWords = ({ until, by_hand: byHand, after, within_ms: within, level }) =>
+  `Penalised until ${instant(until)}, ${byHand ? "by hand" : `after ${number(after)} refusals within ${span(within / 1000)}`}, ${number(level)} in a row: every request is refused, whatever the limits have left.`;
 export const ruleLink = (id) => h("a", { href: `#/rule/${encodeURIComponent(id)}` }, id);
 
 /** Asks before something that cannot be undone from here. */
@@ -188,21 +218,54 @@ export const confirmed = (title, text, action, danger = true) =>
   dialog(title, (close) => h("div", null, h("p", null, text),
     h("div", { class: "actions" }, button("Cancel", () => close(false)), button(action, () => close(true), { class: danger ? "danger" : "main" }))));
 
-/** Lines of a history, newest first. */
-export function changesTable(events, undo) {
-  return table("Changes", ["when", "what", "who", "why", { text: "", class: "tight" }], events.map((event) => [
+/** What a change was made to. */
+const ofWhat = (event) => event.table === "WEIR_OVERRIDES" ? `override of ${event.rule} for ${brief(event.row)}`
+  : event.table === "subject" ? `${brief(event.row)} of ${event.rule}` : event.rule || `setting ${event.row}`;
+const versionOf = (row) => row && (row.rule ?? row.override ?? row);
+const DONE = { reset: "set free", penalise: "penalise", lift: "lift the penalty of" };
+
+/** To the subject that it was about, if its values are known whole. */
+function changeLink(event) {
+  if (!event.rule) return null;
+  const by = event.table === "subject" && !event.after?.cut && Array.isArray(event.after?.by) ? event.after.by : null;
+  return h("p", { class: "links" }, h("small", null, ruleLink(event.rule), by?.length ? [" · ", subjectLink(event.rule, by)] : null));
+}
+
+/** For each row its newest version, as the history has it: only what is still so can be undone. `events`: from the newest on. */
+function newestVersions(events) {
+  const newest = new Map();
+  for (const event of events) if (event.undoable && !newest.has(`${event.table} ${event.rule} ${event.row}`)) newest.set(`${event.table} ${event.rule} ${event.row}`, event);
+  return (event) => newest.get(`${event.table} ${event.rule} ${event.row}`);
+}
+
+/** Lines of a history, newest first. `complete`: nothing is newer than the first of them. */
+export function changesTable(events, undo, complete = true) {
+  const newest = newestVersions(events);
+  const undoButton = (event) => {
+    if (!may("operate")) return null;
+    if (!event.undoable) return h("small", null, "cannot be undone");
+    const later = complete && newest(event), isOld = later && JSON.stringify(later.after) !== JSON.stringify(event.after);
+    return isOld ? h("span", null, h("button", { type: "button", class: "small", disabled: true, "aria-label": `Undo change ${event.number}` }, "Undo"), h("br"), h("small", null, `changed again by #${later.number}`))
+      : button("Undo", () => undo(event), { class: "small", "aria-label": `Undo change ${event.number}` });
+  };
+  return table("Changes", [{ text: "number", class: "tight" }, "when", "what", "who", "why", { text: "", class: "tight" }], events.map((event) => [
+    `#${event.number}`,
     h("time", { datetime: event.at, title: event.at }, ago(event.at), h("br"), h("small", null, instant(event.at))),
-    h("details", null,
-      h("summary", null, `${event.what} ${event.table === "WEIR_OVERRIDES" ? `override of ${event.rule} for ${event.row}` : event.rule || `setting ${event.row}`}`),
-      event.rule ? h("p", null, h("a", { href: `#/rule/${encodeURIComponent(event.rule)}` }, `Show ${event.rule}`)) : null,
-      diff(event.before && (event.before.rule ?? event.before), event.after && (event.after.rule ?? event.after))),
+    h("div", null, event.table === "subject"
+      ? `${DONE[event.what] ?? event.what} ${ofWhat(event)}${event.after?.for_ms ? ` for ${span(event.after.for_ms / 1000)}` : ""}`
+      : h("details", null, h("summary", null, `${event.what} ${ofWhat(event)}`), diff(versionOf(event.before), versionOf(event.after))),
+    changeLink(event)),
     event.who, event.note,
-    h("span", { class: "tools" }, event.rule && throttleButton({ rule: event.rule }), may("operate") && button("Undo", () => undo(event), { class: "small", "aria-label": `Undo change ${event.number}` })),
+    h("span", { class: "tools" }, event.rule && throttleButton({ rule: event.rule }), undoButton(event)),
   ]), { class: "cards" });
 }
 
+/** Shows what it would change, and asks. Returns whether it was done. */
 export async function undo(event) {
-  await attempt(async () => {
+  const sure = await dialog(`Undo change #${event.number}?`, (close) => h("div", { class: "content" }, h("p", null, `${event.what} ${ofWhat(event)}, by ${event.who || "somebody"}. This would change:`),
+    diff(versionOf(event.after), versionOf(event.before)), h("p", { class: "quiet" }, "The undo is a change itself, and can be undone."),
+    h("div", { class: "actions" }, button("Cancel", () => close(false)), button("Undo", () => close(true), { class: "main" }))));
+  return sure && attempt(async () => {
     const { data } = await ask("POST", `/v1/undo${query({ number: event.number })}`);
     note(data.text ?? `change ${event.number} is undone`);
   });

@@ -1,6 +1,6 @@
 // Documents as YAML, and the difference of two texts.
 
-const PLAIN = /^[A-Za-z/][A-Za-z0-9_/.-]*$/;
+const PLAIN = /^(?:[A-Za-z/][A-Za-z0-9_/.-]*|\d+(?:ms|s|m|h|d))$/; // also lengths
 const RESERVED = /^(true|false|yes|no|on|off|null|y|n)$/i;
 
 // Letters of any script are shown as they are; what nobody sees (marks of direction, joiners, spaces without width) is escaped.
@@ -9,7 +9,7 @@ const scalar = (value) => (typeof value === "string" && PLAIN.test(value) && !RE
 const isFlat = (value) => value === null || typeof value !== "object";
 
 /** In one line, if it is short: [GET, POST], { max: 5, per: 1m }. */
-function flow(value) {
+export function flow(value) {
   if (isFlat(value)) return scalar(value);
   if (Array.isArray(value)) return `[${value.map(flow).join(", ")}]`;
   const members = Object.entries(value).map(([name, one]) => `${scalar(name)}: ${flow(one)}`);

@@ -13,7 +13,7 @@ export async function show({ parameters, again }) {
   const events = data.events.slice(0, PAGE);
   return [
     h("h1", null, "Changes"),
-    h("div", { class: "card" }, changesTable(events, async (event) => (await undo(event), again()))),
+    h("div", { class: "card" }, changesTable(events, async (event) => (await undo(event)) && again(), !before)),
     data.events.length > PAGE && h("nav", { class: "tools", "aria-label": "Pages" }, h("a", { class: "button", href: `#/changes${query({ before: events.at(-1).number })}` }, "Earlier changes")),
   ].filter(Boolean);
 }

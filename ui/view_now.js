@@ -37,7 +37,7 @@ function tiles() {
     put(parts.table, share(event.table.fill), "of the cells are in use", event.table.fill > 0.9);
     if (event.store) put(parts.store, event.store.up ? "up" : "down", event.store.up ? `${number(event.store.lease_tokens_held)} tokens leased` : event.store.problem ?? "", !event.store.up);
     else put(parts.store, "none", "all rules count on this host");
-    put(parts.holds, number(event.holds), "holds and slots");
+    put(parts.holds, number(event.holds), "requests and reservations that are not over");
   };
   return { element: h("section", { class: "tiles", "aria-label": "Now" }, Object.values(parts).map((one) => one.element)), show, showRates };
 }
@@ -57,11 +57,14 @@ function problems({ rules, store, table }, status) {
 function state(status) {
   const line = h("span", { class: "quiet" }), list = h("div", { class: "content" }), aloud = h("div", { class: "unseen", role: "status" });
   let said = "", heard = "";
+  let rules = null;
+  const tick = () => rules !== null && (line.textContent = `weir ${status.version}, started ${ago(status.started)} · ${plural(rules, "rule", "rules")}`);
   return {
-    line, list, aloud,
+    line, list, aloud, tick,
     setStatus: (next) => (status = next),
     show: (event) => {
-      line.textContent = `weir ${status.version}, started ${ago(status.started)} · ${plural(event.rules.count, "rule", "rules")}`;
+      rules = event.rules.count;
+      tick();
       const found = problems(event, status), text = found.map((one) => one.textContent).join("\n");
       list.hidden = found.length === 0;
       // What somebody is about to use stays where it is.
@@ -112,7 +115,15 @@ function recentRules() {
   };
 }
 
-async function busiest(place, recent, current) {
+/** A decision to try, as the start prints it. */
+function tryIt({ listeners: { http } }) {
+  if (!http || http === "off") return null;
+  const isFile = http.startsWith("unix:"), address = isFile ? "http://localhost" : `http://${http.replace(/^(\[::\]|0\.0\.0\.0):/, "127.0.0.1:")}`;
+  return [h("p", null, "To try one, on the host of weir:"),
+    h("pre", { class: "scroll", tabindex: "0", role: "region", "aria-label": "A command to try" }, `curl -i ${isFile ? `--unix-socket ${http.slice(5)} ` : ""}${address}/v1/check -H 'Content-Type: application/json' -d '{"event": "ocr", "key": "u1"}'`)];
+}
+
+async function busiest(place, recent, current, status) {
   const rules = recent.rules(), seconds = recent.seconds(), second = (count) => rate(count / seconds);
   const counts = await ruleCounts(rules.map((one) => one.rule), RANGES[0], "1m").catch(() => new Map());
   // What somebody is about to use stays where it is.
@@ -124,7 +135,7 @@ async function busiest(place, recent, current) {
         own ? spark(own.passed, `${number(sum(own.passed))} passed in an hour`) : "", own ? spark(own.refused, `${number(sum(own.refused))} refused in an hour`, "refused") : "",
         throttleButton({ rule: one.rule }) || ""];
     }), { class: "cards" })
-    : empty("Nothing is asked at the moment", h("p", null, "As soon as programs ask weir for decisions, the busiest rules of the last minute are here."), h("p", null, h("a", { href: "#/rules" }, "Look at the rules"))));
+    : empty("Nothing is asked at the moment", h("p", null, "As soon as programs ask weir for decisions, the busiest rules of the last minute are here."), tryIt(status), h("p", null, h("a", { href: "#/rules" }, "Look at the rules"))));
 }
 
 export async function show({ parameters, current, onLeave }) {
@@ -144,10 +155,11 @@ export async function show({ parameters, current, onLeave }) {
     recent.add(event);
     if (Date.now() - drawnAt < 3000) return;
     drawnAt = Date.now();
-    busiest(rules, recent, current);
+    busiest(rules, recent, current, status);
   });
   onLeave(end);
-  onLeave(() => clearInterval(timer));
+  const ticking = setInterval(about.tick, 1000);
+  onLeave(() => (clearInterval(timer), clearInterval(ticking)));
   return [
     h("div", { class: "head" }, h("h1", null, "Now"), about.line),
     about.list, about.aloud, now.element,

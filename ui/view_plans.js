@@ -1,7 +1,8 @@
 // Plans, budgets and overrides: what is sold, and how long it will last.
 import { get, query } from "./api.js";
-import { empty, field, h, table } from "./dom.js";
+import { empty, h, table } from "./dom.js";
 import { plural, span } from "./format.js";
+import { lookUp } from "./look_up.js";
 import { overridesTable } from "./overrides.js";
 import { limits, limitWords, pill, ruleLink, throttleButton } from "./parts.js";
 
@@ -13,7 +14,8 @@ function planCard(row) {
   return h("section", { class: "card" },
     h("div", { class: "head" }, h("h2", null, ruleLink(row.id), " ", pill(row.state)), throttleButton({ rule: row.id })),
     h("p", { class: "quiet" }, `The plan is ${row.rule.plan}; counted ${byOf(row).length ? `by ${row.by}` : "all together"}.`),
-    table(`Plans of ${row.id}`, ["plan", "limits"], plans.map(([name, list]) => [name, limitWords(list)])));
+    table(`Plans of ${row.id}`, ["plan", "limits"], [...plans.map(([name, list]) => [name, limitWords(list)]), [h("span", { class: "quiet" }, "others"), row.rule.limits ? `${limitWords(row.rule.limits)} (the rule's own limits)` : "no limit of this rule"]]),
+    h("p", { class: "quiet" }, "What is counted, such as tokens, is the unit of a limit: “Units” in docs/rules.md."));
 }
 
 async function budget(row) {
@@ -21,18 +23,8 @@ async function budget(row) {
   const first = data?.limits.find((limit) => limit.lasts_ms > 0);
   return h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, ruleLink(row.id), " ", pill(row.state)), throttleButton({ rule: row.id })),
     data ? limits(data.limits, row.id) : h("p", { class: "quiet" }, row.limits),
-    first ? h("p", { class: "banner mild" }, `At this pace it is used up in ${span(first.lasts_ms / 1000)}.`) : null);
-}
-
-function lookUp(rows) {
-  const rule = h("input", { list: "counted-rules", required: true, spellcheck: "false", value: rows[0].id });
-  const subject = h("input", { required: true, spellcheck: "false" });
-  return h("form", { class: "card", onsubmit: (event) => {
-    event.preventDefault();
-    const row = rows.find((one) => one.id === rule.value), values = !row || byOf(row).length > 1 ? subject.value.split(",").map((one) => one.trim()) : [subject.value.trim()];
-    location.hash = `#/refused/${[rule.value, ...values].map(encodeURIComponent).join("/")}`;
-  } }, h("h2", null, "Look up a subject"), h("datalist", { id: "counted-rules" }, rows.map((row) => h("option", { value: row.id }, `by ${row.by}`))), h("div", { class: "row" }, field("Rule", rule), field("Subject", subject, "A user, key or address; several values with commas between.")),
-  h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Show what is used and left")));
+    data && (first ? h("p", { class: "banner mild" }, `At this pace it is used up in ${span(first.lasts_ms / 1000)}.`)
+      : h("p", { class: "quiet" }, data.limits.some((limit) => limit.used > 0) ? "At this pace it outlasts its window." : "Not enough data yet for a pace: nothing is used.")));
 }
 
 /** Of all rules, a page of them. */

@@ -1,20 +1,44 @@
 // Who is refused most; and one subject: used, left, holds, penalties, overrides, and what can be done.
 import { ask, get, may, mayChange, path, query } from "./api.js";
 import { button, dialog, empty, field, h, table } from "./dom.js";
-import { brief, instant, number, span, subject } from "./format.js";
+import { sum } from "./counts.js";
+import { brief, instant, number, plural, span, subject } from "./format.js";
+import { finder, findings } from "./look_up.js";
 import { override, overrideWords, removeOverride } from "./overrides.js";
-import { attempt, choice, confirmed, limits, readOnlyNote, ruleLink, subjectLink, throttleButton, when } from "./parts.js";
+import { attempt, choice, confirmed, limits, penaltyWords, readOnlyNote, ruleLink, subjectAddress, subjectLink, throttleButton, when } from "./parts.js";
 
 const TIMES = [
   { key: "", name: "Now" }, { key: "1h", name: "Hour" }, { key: "1d", name: "Day" }, { key: "7d", name: "Week" }, { key: "31d", name: "Month" },
 ];
 
+/** Nobody is listed: what the counts say, which know more than the lists of names. */
+async function nobody(last, rule, more) {
+  const range = last || "1h", step = ["31d", "7d"].includes(range) ? "2h" : "5m";
+  const data = await get(`/v1/counts${query({ last: range, step, rule: rule ? [rule] : undefined })}`).catch(() => null);
+  const counted = sum(rule ? data?.rules?.[0]?.refused : data?.all?.refused), time = TIMES.find((one) => one.key === range)?.name.toLowerCase() ?? range;
+  const found = plural(counted, "refusal was", "refusals were");
+  if (last === "")
+    return empty("Nobody was refused in the last minute", h("p", null, counted ? `${found} counted in the last hour. ` : "", h("a", { href: more({ last: "1h" }) }, "Show the last hour")));
+  if (counted)
+    return empty("No names are known", h("p", null, `${found} counted in the last ${time}, but weir does not know whom any more: the lists of names were not kept over a restart (option keep-subjects), or lack the last seconds before a crash.`));
+  return empty("Nobody was refused", h("p", null, data ? `No refusal was counted in the last ${time}.` : "The counts cannot be read at the moment."));
+}
+
+/** Penalties that run, and since when names are known. */
+function penalised({ penalties, running, left_out: leftOut, since }) {
+  const rows = penalties.map((one) => [subjectLink(one.rule, one.by, one.cut), ruleLink(one.rule), when(one.until), number(one.level), throttleButton({ rule: one.rule, by: one.by[0]?.name }) || ""]);
+  return h("section", { class: "card" }, h("h2", null, "Penalised"),
+    rows.length ? table("Penalised", ["whom", "rule", "until", { text: "in a row", class: "figure" }, { text: "", class: "tight" }], rows, { class: "cards" }) : h("p", null, "No penalty is known to run."),
+    running > rows.length && h("p", { class: "quiet" }, `${plural(running - rows.length, "more is", "more are")} not shown.`),
+    leftOut > 0 && h("p", { class: "quiet" }, `${plural(leftOut, "name", "names")} made room for others.`),
+    h("p", { class: "quiet" }, `Names are known since ${instant(since)}. A penalty that began before refuses all the same, and is listed when its subject is refused again.`));
+}
+
 async function list({ parameters }) {
-  const last = parameters.get("last") ?? "", rule = parameters.get("rule") ?? "", most = Number(parameters.get("most") ?? 50);
-  const data = await get(`/v1/top${query({ most, rule, last })}`);
-  const penalties = await get("/v1/penalties?most=50").catch(() => ({ penalties: [] }));
+  const last = parameters.get("last") ?? "", rule = parameters.get("rule") ?? "", most = Number(parameters.get("most") ?? 50), wanted = parameters.get("find") ?? "";
+  const [data, penalties, found] = await Promise.all([get(`/v1/top${query({ most, rule, last })}`), get("/v1/penalties?most=50").catch(() => null), wanted && findings(wanted, parameters.get("after"))]);
   const search = h("input", { type: "search", value: rule, placeholder: "rule", "aria-label": "Only of this rule", spellcheck: "false" });
-  const go = (more) => (location.hash = `#/refused${query({ last, rule, ...more })}`);
+  const address = (more) => `#/refused${query({ last, rule, ...more })}`, go = (more) => (location.hash = address(more));
   const head = h("div", { class: "head" }, h("h1", null, "Refused"),
     h("form", { class: "tools", role: "search", onsubmit: (event) => (event.preventDefault(), go({ rule: search.value.trim() })) }, search),
     choice("Time", TIMES, last, (one) => go({ last: one.key })));
@@ -22,16 +46,12 @@ async function list({ parameters }) {
     subjectLink(one.rule, one.by, one.cut), ruleLink(one.rule),
     one.error ? `${number(one.refused - one.error)} to ${number(one.refused)}` : number(one.refused), throttleButton({ rule: one.rule, by: one.by[0]?.name }) || "",
   ]);
-  const parts = [head];
-  parts.push(rows.length
-    ? h("section", { class: "card" }, h("p", { class: "quiet" }, `${number(data.refused)} refusals in ${span(data.window_s)}. A subject that is not listed was refused at most ${number(data.unlisted_at_most)} times.`),
+  return [head, finder(wanted), found || null, rows.length
+    ? h("section", { class: "card" }, h("p", { class: "quiet" }, `${plural(data.refused, "refusal", "refusals")} in ${span(data.window_s)}.${data.unlisted_at_most ? ` A subject that is not listed was refused at most ${number(data.unlisted_at_most)} times.` : ""}`),
       table("The most refused", ["whom", "rule", { text: "refused", class: "figure" }, { text: "", class: "tight" }], rows, { class: "cards" }),
       data.subjects.length === most && h("a", { class: "button", href: `#/refused${query({ last, rule, most: Math.min(1000, most * 4) })}` }, "Show more"))
-    : empty("Nobody was refused", h("p", null, last === "" ? "That is of the last minute: choose a longer time above." : "In this time every request passed.")));
-  if (penalties.penalties.length)
-    parts.push(h("section", { class: "card" }, h("h2", null, "Penalised"), table("Penalised", ["whom", "rule", "until", { text: "in a row", class: "figure" }, { text: "", class: "tight" }], penalties.penalties.map((one) =>
-      [subjectLink(one.rule, one.by, one.cut), ruleLink(one.rule), when(one.until), number(one.level), throttleButton({ rule: one.rule, by: one.by[0]?.name }) || ""]), { class: "cards" })));
-  return parts;
+    : await nobody(last, rule, address),
+  penalties && penalised(penalties)].filter(Boolean);
 }
 
 function penalise(rule, by, again) {
@@ -43,26 +63,42 @@ function penalise(rule, by, again) {
   } }, h("p", null, "Every request of this subject that the rule applies to is refused until then."), field("For", length), h("div", { class: "actions" }, h("button", { type: "submit", class: "danger" }, "Penalise"))));
 }
 
-async function one({ words: [rule, ...by], parameters, again }) {
-  const data = await get(`/v1/subjects${query({ rule, by, plan: parameters.get("plan") })}`);
-  const text = data.subject, penalised = data.penalty?.penalised;
-  const row = data.override && (await get(path("rules", rule, "overrides", text)).catch(() => null));
-  const tools = may("operate") ? [
-    button("Set free", async () => (await confirmed("Set free?", "What this subject has used is forgotten, on this host and in the store.", "Set free", false)) &&
-      (await attempt(() => ask("DELETE", `/v1/subjects${query({ rule, by })}`), "set free")) && again()),
-    by.length > 0 && mayChange("operate") && button(data.override ? "Change the override…" : "Override…", async () => (await override(rule, text, row)) && again(), { class: "main" }),
-    row && mayChange("operate") && button("Remove the override", async () => (await removeOverride(rule, row)) && again()),
-    penalised ? button("Lift the penalty", async () => (await attempt(() => ask("DELETE", `/v1/penalties${query({ rule, by })}`), "lifted")) && again())
-      : data.penalty && button("Penalise…", () => penalise(rule, by, again), { class: "danger" }),
-    throttleButton({ rule, by: data.by[0]?.name }, ""),
-  ] : [];
+/** What can be done to a subject. */
+function tools(data, row, by, again) {
+  const { rule, subject: text } = data, hasOverride = by.length > 0 && mayChange("operate");
+  const lift = async () => (await attempt(() => ask("DELETE", `/v1/penalties${query({ rule, by })}`), "lifted")) && again();
+  const free = async () => (await confirmed("Set free?", "What this subject has used is forgotten, on this host and in the store. It cannot be undone.", "Set free", false)) &&
+    (await attempt(() => ask("DELETE", `/v1/subjects${query({ rule, by })}`), "set free")) && again();
   return [
-    h("div", { class: "head" }, h("h1", null, brief(subject(data.by))), h("div", { class: "tools" }, tools)),
-    h("p", null, "Rule ", ruleLink(rule), data.plan ? ` · plan ${data.plan}` : "", " · ", h("a", { href: `#/refused${query({ rule })}` }, "others of this rule")),
-    penalised && h("p", { class: "banner" }, `Penalised until ${instant(data.penalty.until)}, ${number(data.penalty.level)} in a row.`),
+    button("Set free", free),
+    hasOverride && button(data.override ? "Change the override…" : "Override…", async () => (await override(rule, text, row, data.plan)) && again(), { class: "main" }),
+    row && mayChange("operate") && button("Remove the override", async () => (await removeOverride(rule, row)) && again()),
+    data.penalty?.penalised ? button("Lift the penalty", lift)
+      : button("Penalise…", () => penalise(rule, by, again), { class: "danger", disabled: !data.penalty, "aria-describedby": data.penalty ? null : "no-penalty" }),
+    throttleButton({ rule, by: data.by[0]?.name, not_only: subject(data.by) }, ""),
+  ];
+}
+
+/** Whose limits are shown. */
+function planText(data, asked) {
+  if (!data.plans.length) return "";
+  if (data.override) return " · the override counts in every plan";
+  return data.plan ? ` · plan ${data.plan}${!asked && data.last_plan === data.plan ? ", as of its newest refusal" : ""}` : " · the rule's own limits, in no plan";
+}
+
+async function one({ words: [rule, ...by], parameters, again }) {
+  const asked = parameters.has("plan");
+  const data = await get(`/v1/subjects${query({ rule, by, plan: asked ? [parameters.get("plan")] : undefined })}`);
+  const row = data.override && (await get(path("rules", rule, "overrides", data.subject)).catch(() => null));
+  return [
+    h("div", { class: "head" }, h("h1", null, brief(subject(data.by))), h("div", { class: "tools" }, may("operate") ? tools(data, row, by, again) : [])),
+    h("p", null, "Rule ", ruleLink(rule), planText(data, asked), " · ", h("a", { href: `#/refused${query({ rule })}` }, "others of this rule")),
+    may("operate") && !data.penalty && h("p", { class: "hint", id: "no-penalty" }, `Penalise needs a rule with penalty, and ${rule} has none. To refuse everything for a time: Override…, “refuse everything”, until a date.`),
+    data.penalty?.penalised && h("p", { class: "banner" }, penaltyWords(data.penalty)),
     data.override && h("p", { class: "banner mild" }, `Has an override: ${row ? overrideWords(row) : data.override.kind}${data.override.expires ? `, until ${instant(data.override.expires)}` : ""}${data.override.why ? ` (${data.override.why})` : ""}.`),
     h("section", { class: "card" }, h("h2", null, "Limits"), data.limits.length ? limits(data.limits, rule) : h("p", null, "No limit holds for this subject.")),
-    data.plans?.length ? h("p", { class: "tools" }, "As in plan ", data.plans.map((name) => h("a", { class: "button small", href: `#/refused/${[rule, ...by].map(encodeURIComponent).join("/")}${query({ plan: name })}` }, name))) : null,
+    data.plans.length ? h("p", { class: "tools" }, "As in plan ", data.plans.map((name) => h("a", { class: "button small", href: subjectAddress(rule, by, name) }, name)),
+      h("a", { class: "button small", href: subjectAddress(rule, by, "") }, "no plan")) : null,
     may("operate") && readOnlyNote(),
   ].filter(Boolean);
 }

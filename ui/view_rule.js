@@ -18,13 +18,18 @@ function buttons(row, again) {
     button("Edit…", async () => (await edit(row)) && again(), { class: "main" }),
     row.state === "enforce" && button("Only count (shadow)", () => change({ mode: "shadow" })),
     row.state === "shadow" && button("Enforce", () => change({ mode: "enforce" })),
-    button(enabled ? "Disable" : "Enable", async () => (await attempt(() => ask("POST", path("rules", row.id, enabled ? "disable" : "enable"), { match: row.version })), again())),
+    enabled ? button("Disable…", async () => (await confirmed(`Disable ${row.id}?`, "Its requests are not limited by it until it is enabled again. It is kept, with its mode.", "Disable")) && flip("disable"))
+      : button("Enable", () => flip("enable")),
     button("Remove…", async () => {
       if ((await confirmed(`Remove ${row.id}?`, "Its requests are not limited by it any more. The history keeps it, and Undo brings it back.", "Remove")) && (await attempt(() => ask("DELETE", path("rules", row.id), { match: row.version }), `${row.id} is removed`)))
         location.hash = "#/rules";
     }, { class: "danger" }),
     throttleButton(callOf(row.rule), "", row.id),
   ];
+  async function flip(how) {
+    await attempt(() => ask("POST", path("rules", row.id, how), { match: row.version }), `${row.id} is ${how}d`);
+    again();
+  }
   async function change(body) {
     await attempt(() => ask("PATCH", path("rules", row.id), { body, match: row.version }), "in force");
     again();
@@ -77,6 +82,6 @@ export async function show({ words: [id], parameters, again }) {
         plot ?? h("p", { class: "quiet" }, "Nothing was counted yet."),
         counts && h("p", { class: "quiet" }, `${number(sum(counts.passed))} passed, ${number(sum(counts.refused))} refused, ${number(sum(counts.would_refuse))} would have been refused`))),
     await overrides(id, parameters.get("after"), again).catch((error) => h("p", { class: "banner mild" }, error.message)),
-    history && h("section", { class: "card" }, h("h2", null, "History"), changesTable(history.events, async (event) => (await undo(event), again()))),
+    history && h("section", { class: "card" }, h("h2", null, "History"), changesTable(history.events, async (event) => (await undo(event)) && again())),
   ].filter(Boolean);
 }

@@ -10,10 +10,10 @@ import { spark } from "./chart.js";
 const PAGE = 50, DAY = { ...RANGES[1], step: "30m" };
 const STATES = ["", "enforce", "shadow", "disabled", "off", "expired", "bad"];
 
-function line(row, counts) {
+function line(row, counts, overridden) {
   const own = counts?.get(row.id), passed = sum(own?.passed), refused = sum(own?.refused), would = sum(own?.would_refuse);
   return [
-    h("span", null, ruleLink(row.id), h("br"), pill(row.state), row.problems.length ? h("p", { class: "error" }, row.problems[0]) : null),
+    h("span", null, ruleLink(row.id), h("br"), pill(row.state), overridden.has(row.id) && [" ", h("span", { class: "pill", title: "Some subjects have limits of their own." }, "overrides")], row.problems.length ? h("p", { class: "error" }, row.problems[0]) : null),
     h("span", null, row.limits ?? "", h("br"), h("small", null, byText(row))),
     own ? h("span", null, spark(own.passed, `${number(passed)} passed in a day`), h("small", null, number(passed))) : "",
     own ? h("span", null, spark(would ? own.would_refuse : own.refused, would ? `${number(would)} would have been refused in a day` : `${number(refused)} refused in a day`, would ? "shadow" : "refused"),
@@ -40,6 +40,8 @@ export async function show({ parameters, again }) {
   const more = data.rules.length > PAGE;
   data.rules = data.rules.slice(0, PAGE);
   const counts = await ruleCounts(data.rules.map((row) => row.id), DAY).catch(() => null);
+  // Of the first thousand: the rule itself lists all of its own.
+  const overridden = new Set((await get("/v1/overrides?most=1000").catch(() => ({ overrides: [] }))).overrides.map((one) => one.rule));
   const go = (more) => (location.hash = `#/rules${query({ q, state, ...more })}`);
   const search = h("input", { type: "search", value: q, "aria-label": "Search rules", placeholder: "id, path, event, limit" });
   const filter = h("select", { "aria-label": "State", onchange: () => go({ state: filter.value }) },
@@ -61,7 +63,7 @@ export async function show({ parameters, again }) {
         mayChange() && h("div", { class: "tools" }, button("Throttle a call…", async () => (await throttle()) && again(), { class: "main" }), button("New rule…", async () => (await edit(null)) && again())))];
   const last = data.rules.at(-1).id;
   return [head, ...notes.filter(Boolean),
-    h("div", { class: "card" }, table("Rules", ["rule", "limits", "passed, a day", "refused, a day", "changed", { text: "", class: "tight" }], data.rules.map((row) => line(row, counts)), { class: "cards" })),
+    h("div", { class: "card" }, table("Rules", ["rule", "limits", "passed, a day", "refused, a day", "changed", { text: "", class: "tight" }], data.rules.map((row) => line(row, counts, overridden)), { class: "cards" })),
     h("nav", { class: "tools", "aria-label": "Pages" },
       after && h("a", { class: "button", href: `#/rules${query({ q, state })}` }, "First page"),
       more && h("a", { class: "button", href: `#/rules${query({ q, state, after: last })}` }, "Next page"))];

@@ -1,6 +1,6 @@
 // Would it have…? A candidate rule against the recent past, beside the rules as they are.
 import { ask, get, mayChange, path } from "./api.js";
-import { edit } from "./edit.js";
+import { edit, resume, unfinished } from "./edit.js";
 import { button, field, h, table } from "./dom.js";
 import { brief, errorText, instant, number, span } from "./format.js";
 import { callOf, ruleLink, throttleButton } from "./parts.js";
@@ -40,6 +40,7 @@ function notes(input) {
   if (!input.complete) list.push(`It stopped after ${number(input.replayed)} requests: ${input.stopped}.`);
   for (const one of input.not_judged ?? []) list.push(`${one.rule} is left out: ${one.why}.`);
   for (const one of input.missing_headers ?? []) list.push(`${number(one.requests)} requests were sampled before the header ${one.header} was.`);
+  if (input.bad_lines) list.push(`${number(input.bad_lines)} lines of the log were skipped: ${input.bad.map((one) => `line ${one.line}: ${one.why}`).join("; ")}${input.bad_lines > input.bad.length ? "; …" : ""}`);
   if (input.cut) list.push(`${number(input.cut)} requests had values that were too long to be kept whole.`);
   return list.map((text) => h("p", { class: "banner mild" }, text));
 }
@@ -99,12 +100,22 @@ export async function show() {
       error.textContent = errorText(e);
     }
   };
+  // The rule is shown once it is saved; until then the way back stays.
+  const back = async () => {
+    const id = await resume(unfinished.get());
+    if (id) location.hash = `#/rule/${encodeURIComponent(id)}`;
+  };
+  const drop = () => (unfinished.drop(), left.remove());
+  const waiting = unfinished.get();
+  const left = waiting && mayChange() && h("div", { class: "banner mild head" }, h("span", null, `Your edit of ${waiting.id} is not saved.`),
+    h("span", { class: "tools" }, button("Back to my edit", back, { class: "main" }), button("Drop it", drop)));
   const save = async (candidate) => {
     const row = await get(path("rules", candidate.id)).catch((e) => (e.status === 404 ? null : Promise.reject(e)));
-    await edit(row, candidate);
+    const id = await edit(row, candidate);
+    if (id) location.hash = `#/rule/${encodeURIComponent(id)}`;
   };
   return [
-    h("h1", null, "What if"),
+    h("h1", null, "What if"), left || "",
     h("section", { class: "card" }, h("p", null, sampleText(sample)), field("The rule as it would be", rule, "A rule with an id that exists replaces that rule; another one is added."),
       field("Access log or JSON Lines", file, "Optional: instead of the sample. A .gz file is unpacked here."), error, h("div", { class: "actions" }, button("Run", run, { class: "main" }))),
     result,

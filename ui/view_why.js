@@ -1,8 +1,8 @@
 // Why is a request refused, or not? Each rule says whether it applies, and what is used.
 import { get, query } from "./api.js";
 import { empty, field, h, table } from "./dom.js";
-import { instant, span } from "./format.js";
-import { limits, pill, ruleLink, subjectLink, throttleButton } from "./parts.js";
+import { instant, number, span } from "./format.js";
+import { limits, penaltyWords, pill, ruleLink, subjectLink, throttleButton } from "./parts.js";
 
 const ATTRIBUTES = [["method", "GET"], ["path", "/entity/42"], ["host", "api.example.com"], ["ip", "203.0.113.9"], ["user", ""], ["event", "ocr"], ["key", "u1"], ["domain", ""], ["cost", "1"]];
 
@@ -11,15 +11,15 @@ const OTHERS_MAX = 100;
 function explained(rule) {
   return h("section", { class: "card" },
     h("div", { class: "head" }, h("h2", null, ruleLink(rule.id), " ", pill(rule.mode)),
-      h("span", null, rule.by.length ? subjectLink(rule.id, rule.by) : "all together", rule.plan ? ` · plan ${rule.plan}` : "", rule.override ? " · has an override" : ""), throttleButton({ rule: rule.id, by: rule.by[0]?.name })),
-    rule.penalty?.penalised ? h("p", { class: "banner" }, `Penalised until ${instant(rule.penalty.until)}: every request is refused.`) : null,
+      h("span", null, rule.by.length ? subjectLink(rule.id, rule.by, false, rule.plan) : "all together", rule.plan ? ` · plan ${rule.plan}` : "", rule.override ? " · has an override" : ""), throttleButton({ rule: rule.id, by: rule.by[0]?.name })),
+    rule.penalty?.penalised ? h("p", { class: "banner" }, penaltyWords(rule.penalty)) : null,
     limits(rule.limits, rule.id));
 }
 
 function verdict(data) {
   const v = data.verdict;
   return h("p", { class: v.allowed ? "banner mild" : "banner", role: "status" }, h("strong", null, v.allowed ? "It would pass" : "It would be refused"),
-    v.allowed ? "." : ` by ${v.rule}${v.limit ? `, limit ${v.limit}` : ""}; retry in ${span(Math.ceil((v.retry_after_ms ?? 0) / 1000))}.`);
+    v.allowed ? "." : ` by ${v.rule}${v.penalty ? ", because of a penalty" : v.limit ? `, limit ${v.limit}` : ""}; retry in ${span(Math.ceil((v.retry_after_ms ?? 0) / 1000))}.`);
 }
 
 /** The rules that do not apply, asked for when somebody wants them. */
@@ -42,17 +42,17 @@ const callOfRequest = ({ request, request_cut: cut, rule, by }) =>
   ({ ...(request && !cut && (request.event || request.path) ? { event: request.event, method: request.method, path: request.path } : { rule }), by: by[0]?.name });
 
 async function recent(asked) {
-  const data = await get("/v1/refusals?most=20").catch(() => null);
+  const data = await get("/v1/refusals?most=20&group=1").catch(() => null);
   if (!data) return null;
   return h("section", { class: "card" }, h("h2", null, "Recent refusals"),
     data.refusals.length
       ? table("Recent refusals", ["when", "rule", "whom", "what", { text: "", class: "tight" }], data.refusals.map((one) => [
-        instant(one.time), one.rule ? h("span", null, ruleLink(one.rule), one.shadow ? h("small", null, " only counted (shadow)") : null) : one.reason,
-        one.rule ? subjectLink(one.rule, one.by, one.cut) : "", [one.request?.event, one.request?.method, one.request?.path].filter(Boolean).join(" "),
+        h("span", null, instant(one.time), one.count > 1 ? h("small", null, ` ${number(one.count)} since ${instant(one.first)}`) : null), one.rule ? h("span", null, ruleLink(one.rule), one.shadow ? h("small", null, " only counted (shadow)") : null) : one.reason,
+        one.rule ? h("span", null, subjectLink(one.rule, one.by, one.cut, one.plan), one.plan ? h("small", null, ` plan ${one.plan}`) : null) : "", [one.request?.event, one.request?.method, one.request?.path].filter(Boolean).join(" "),
         h("span", { class: "tools" }, one.request && h("a", { class: "button small", href: `#/why${query({ ...one.request, refused_by: one.rule })}` }, "Why?"),
           throttleButton(callOfRequest(one))),
       ]), { class: "cards" })
-      : h("p", { class: "quiet" }, asked ? "Nothing was refused since the start." : "Nothing was refused since the start. Type a request above to see how the rules would judge it."));
+      : h("p", { class: "quiet" }, `No refused request is known. ${asked ? "" : "Type a request above to see how the rules would judge it."}`));
 }
 
 export async function show({ parameters }) {

@@ -81,6 +81,7 @@ def test_signing_in_and_out(served, window):
     window.fill("Your name", "Zoë")
     window.click("Sign in")
     window.see("Busiest rules", "Zoë (admin)")
+    has(json.dumps(served.events("session"), ensure_ascii=False), "signed in with the admin token by Zoë")
     cookie = window.driver.get_cookies()[0]
     expect((cookie["httpOnly"], cookie["sameSite"]), (True, "Strict"))
     expect(served.token in cookie["value"], False, "the cookie is not the token")
@@ -153,6 +154,21 @@ def test_who_is_refused_and_what_to_do(served, page):
     page.see("set free", "0 of 3 used")
     expect(served.check(event="ocr", key="greedy").json()["allowed"], True)
     page.click("Override…")
+    page.see("replaces all limits of this rule")
+    expect(page.label("Limits").get_attribute("value"), "{ name: hour, algorithm: fixed_window, max: 3, per: 1h }\n{ name: day, max: 100, per: day, tz: Asia/Shanghai }")
+    page.fill("Limits", "0 per hour")
+    page.see("this refuses everything")
+    page.fill("Limits", "2,000 per day (Asia/Shanghai)\n{ name: hour, max: 5, per: 1h }\n7 per 1m")
+    page.click("Save")
+    page.see("Has an override: 2,000 per day (Asia/Shanghai)")
+    row = served.steer("GET", "/v1/rules/ocr/overrides/greedy").json()
+    expect(row["override"]["limits"], [{"max": 2000, "per": "day", "tz": "Asia/Shanghai"}, {"name": "hour", "max": 5, "per": "1h"}, "7 per 1m"])
+    view(page, "#/rules", "overrides")
+    view(page, "#/refused/ocr/greedy", "Has an override")
+    page.click("Remove the override")
+    page.click("Remove", within=page.dialog)
+    page.gone("Has an override")
+    page.click("Override…")
     page.fill("Limits", "50 per hour")
     page.driver.execute_script("arguments[0].value = '2037-01-02T03:04'", page.label("Until"))
     page.fill("Why", "a good customer")
@@ -181,6 +197,39 @@ def test_penalties(served, page):
     page.click("Lift the penalty")
     page.gone("Penalised until")
     expect(served.check(method="POST", path="/login", ip="192.0.2.7").json()["allowed"], True)
+    view(page, "#/changes", "penalise 192.0.2.7 of login for 1 h", "lift the penalty of 192.0.2.7 of login", "cannot be undone")
+    view(page, "#/refused/ocr/192.0.2.7", "Penalise needs a rule with penalty")
+    expect(page.button("Penalise…").is_enabled(), False)
+
+
+def test_looking_up_a_subject(served, page):
+    served.steer("PUT", "/v1/rules/pair", {"match": {"event": "pair"}, "by": ["user", "ip"], "limits": "5 per 1h"})
+    served.check(event="ocr", key="sought")
+    served.check(event="pair", user="a,b", ip="192.0.2.9")
+    view(page, "#/refused", "Look up in all rules")
+    page.find("[aria-label='Look up a subject']")[0].send_keys("sought\n")
+    page.see("Rules that know sought", "key=sought", "has used something")
+    view(page, "#/plans", "Look up a subject")
+    page.fill("Rule", "pair")
+    page.fill("user", "a,b")
+    page.fill("ip", "192.0.2.9")
+    page.click("Show what is used and left")
+    page.see("user=a,b, ip=192.0.2.9", "1 of 5 used")
+    served.steer("DELETE", "/v1/rules/pair")
+
+
+def test_a_subject_in_its_plan(served, page):
+    """The limits are those of the plan that the refusal had, and asking why has the plan again."""
+    for _ in range(12):
+        served.check(event="chat", user="planned", headers={"X-Plan": "free"})
+    view(page, "#/why", "user=planned", "plan free")
+    page.click("user=planned")
+    page.see("plan free", "10 per day", "10 of 10 used")
+    page.click("no plan")
+    page.see("the rule's own limits", "5 per day")
+    view(page, "#/why", "user=planned")
+    page.click("Why?", within=lambda: next(one for one in page.find("tr") if "user=planned" in one.text))
+    page.see("It would be refused by plans", "plan free", "10 of 10 used")
 
 
 # ---- rules ----
@@ -216,8 +265,63 @@ def test_a_rule_is_changed_reviewed_and_undone(served, page):
     row = served.steer("GET", "/v1/rules/ocr").json()
     expect((row["rule"]["limits"][0]["max"], row["updated_by"], row["note"]), (4, "Zoë", "one more for everybody — “ünïcödé”"))
     page.click("Undo", within=lambda: page.find("section.card table")[-1])
-    page.see("3 per 1h fixed_window")
+    page.see("This would change:")
+    has(page.find(".diff .added", page.dialog())[0].text, "max: 3")
+    page.click("Cancel", within=page.dialog)
+    expect(served.steer("GET", "/v1/rules/ocr").json()["rule"]["limits"][0]["max"], 4, "it asks first")
+    page.click("Undo", within=lambda: page.find("section.card table")[-1])
+    page.click("Undo", within=page.dialog)
+    page.see("3 per 1h fixed_window", "changed again by #")
     expect(served.steer("GET", "/v1/rules/ocr").json()["rule"]["limits"][0]["max"], 3)
+
+
+def test_the_period_says_how_it_is_counted(served, page):
+    view(page, "#/rules", "New rule…")
+    page.click("New rule…")
+    page.fill("Id", "periods")
+    page.fill("Event", "periods")
+    page.fill("in", "day")
+    until(lambda: page.label("counted as").get_attribute("value") == "calendar", "a day is one of the calendar")
+    page.fill("time zone", "Asia/Shanghai")
+    page.click("Review…")
+    page.see("100 per day (Asia/Shanghai)")
+    page.click("Back")
+    page.fill("counted as", "refills evenly")
+    until(lambda: page.label("in").get_attribute("value") == "1d", "24 hours of any time")
+    page.click("Review…")
+    page.see("Save")
+    page.click("Save")
+    page.see("periods is in force")
+    expect(served.steer("GET", "/v1/rules/periods").json()["rule"]["limits"], [{"max": 100, "per": "1d", "algorithm": "token_bucket"}])
+    served.steer("DELETE", "/v1/rules/periods")
+
+
+def test_back_to_the_edit(served, page):
+    """To see what it would have done costs nothing of what was typed; nor does Escape."""
+    served.steer("PUT", "/v1/rules/thought", {"match": {"event": "thought"}, "limits": [{"max": 1, "per": "1h"}]})
+    view(page, "#/rule/thought", "What it does")
+    page.click("Edit…")
+    page.click("YAML")
+    text = page.find("textarea.code")[0]
+    text.clear()
+    text.send_keys("# of the meeting\nid: thought\nmatch: { event: thought }\nlimits: [{ max: 9, per: 1h }]\n")
+    page.click("Review…")
+    page.click("What would it have done?")
+    page.see("Your edit of thought is not saved.")
+    page.click("Back to my edit")
+    page.see("Edit thought")
+    has(page.find("dialog textarea.code")[0].get_attribute("value"), "# of the meeting", "max: 9")
+    for _ in range(2):
+        page.driver.switch_to.active_element.send_keys("\ue00c")
+        page.see("Drop your changes?")
+        page.click("Cancel")
+        page.gone("Drop your changes?")
+    page.click("Review…")
+    page.click("Save")
+    page.see("thought is in force", "What it says")
+    view(page, "#/what-if", "Run")
+    expect("Back to my edit" in page.text(), False)
+    served.steer("DELETE", "/v1/rules/thought")
 
 
 def test_a_rule_is_written_as_yaml(served, page):
@@ -330,6 +434,7 @@ def test_throttle_in_three_clicks(served, page):
     expect(page.label("Which").get_attribute("value"), "POST /login")
     page.click("Throttle", within=page.dialog)  # two
     page.see("throttle-post-login-", "is in force")
+    until(lambda: page.driver.switch_to.active_element.get_attribute("aria-label") == "Throttle… login", "one is where one was")
     [rule] = [row["rule"] for row in served.steer("GET", "/v1/rules?q=throttle-post-login").json()["rules"]]
     expect((rule["match"], rule["by"], rule["limits"]), ({"method": "POST", "path": "/login"}, ["ip"], [{"max": 10, "per": "1m"}]))
 
@@ -398,7 +503,8 @@ def test_switching_and_removing(served, page):
     page.click("Only count (shadow)")
     page.see("Enforce")
     expect(served.steer("GET", "/v1/rules/brief").json()["state"], "shadow")
-    page.click("Disable")
+    page.click("Disable…")
+    page.click("Disable", within=page.dialog)
     page.see("Enable")
     expect(served.steer("GET", "/v1/rules/brief").json()["state"], "disabled")
     page.click("Remove…")
@@ -407,6 +513,7 @@ def test_switching_and_removing(served, page):
     expect(served.steer("GET", "/v1/rules/brief").status, 404)
     view(page, "#/changes", "remove brief")
     page.click("Undo", within=lambda: page.find("tbody tr")[0])
+    page.click("Undo", within=page.dialog)
     until(lambda: served.steer("GET", "/v1/rules/brief").status == 200, "it is back")
     shot(page, "changes")
 
@@ -532,8 +639,10 @@ def test_a_session_that_ends_while_one_edits(served, page):
     served.steer("PUT", "/v1/rules/late", {"match": {"event": "late"}, "limits": [{"max": 1, "per": "1h"}]})
     view(page, "#/rule/late", "What it does")
     page.click("Edit…")
+    page.see("Which requests")
     page.driver.delete_all_cookies()
-    page.fill("At most", "77")
+    # At once: the page may notice at any time, and asks above the field.
+    page.driver.execute_script("arguments[0].value = '77'; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))", page.label("At most"))
     page.see("Your session is over")
     page.fill("Token", served.token)
     page.click("Sign in")
@@ -576,7 +685,7 @@ def test_hostile_names_are_texts(served, page):
     for key in ("\u202eadmin", "ad\u200bmin", "L" * 8000):
         for _ in range(5):
             served.check(event="ocr", key=key)
-    view(page, "#/refused", "key=⟨U+202E⟩admin", "key=ad⟨U+200B⟩min", "(only the beginning is kept)")
+    view(page, "#/refused?most=1000", "key=⟨U+202E⟩admin", "key=ad⟨U+200B⟩min", "(only the beginning is kept)")
     expect("L" * 200 in page.text(), False)
     page.click("key=⟨U+202E⟩admin")
     page.see("3 of 3 used")
@@ -598,6 +707,7 @@ def test_the_service_restarts_under_the_page():
         with Browser() as b:
             b.sign_in(s)
             b.see("Busiest rules")
+            b.see("curl -i http://127.0.0.1:")
             s.stop()
             b.see("weir does not answer")
             s.start()
@@ -606,6 +716,34 @@ def test_the_service_restarts_under_the_page():
             until(lambda: b.find(".tile.passed strong")[0].text == "0", "it is live again")
             b.go("#/rules")
             b.see("per-address")
+            s.stop()
+            b.see("weir does not answer: it may be restarting.")
+            b.go("#/rule/per-address")
+            b.see("This cannot be shown")
+            s.start()
+            b.see("What it says")
+            b.gone("weir does not answer")
+            b.click("Edit…")
+            s.stop()
+            b.click("YAML")
+            b.find("dialog textarea.code")[0].send_keys("# typed while it was down")
+            b.click("Review…")
+            b.see("nothing was changed")
+            expect("look whether" in b.text(), False)
+            b.find("dialog textarea.code")[0].send_keys("\ue00c")
+            b.see("Drop your changes?")
+
+
+def test_names_that_a_restart_forgets():
+    """Who was refused is not known any more, that somebody was is."""
+    with Service("--keep-subjects", "no") as s, Browser() as b:
+        for _ in range(30):
+            s.check(event="ocr", key="forgotten")
+        s.restart()
+        until(lambda: sum(one or 0 for one in s.steer("GET", "/v1/counts?last=1h&step=5m").json()["all"]["refused"]) > 0, "they are counted")
+        b.sign_in(s, hash_part="#/refused?last=1h")
+        b.see("No names are known", "were counted in the last hour", "Names are known since")
+        view(b, "#/refused", "Nobody was refused in the last minute", "were counted in the last hour")
 
 
 # ---- many ----
@@ -640,9 +778,11 @@ def test_accessibility(served, dark, width):
         expect(b.accessibility(), [], "sign in")
         b.sign_in(served)
         for hash_part, text in (("#/", "Busiest rules"), ("#/refused?last=1h", "Refused"), ("#/rules", "ocr"), ("#/rule/ocr", "History"), ("#/refused/ocr/u1", "Limits"),
-                                ("#/why?event=ocr&key=u1", "It would"), ("#/what-if", "Run"), ("#/plans", "free"), ("#/changes", "Undo")):
+                                ("#/refused?find=u1", "Rules that know"), ("#/why?event=ocr&key=u1", "It would"), ("#/what-if", "Run"), ("#/plans", "free"), ("#/changes", "Undo")):
             view(b, hash_part, text)
             time.sleep(0.3)
+            active = b.find("nav a[aria-current]")[0].rect
+            expect(active["x"] >= 0 and active["x"] + active["width"] <= width, True, f"the tab of {hash_part} is in view")
             # The colours are other ones in the dark; all else is as in the light.
             expect(b.accessibility(rules=["color-contrast", "link-in-text-block"] if dark else None), [], hash_part)
             wide = b.driver.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
