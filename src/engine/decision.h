@@ -151,6 +151,7 @@ struct decision {
     size_t repeated_part; /* which one */
     struct weir_verdict *verdict;
     struct remote *remote; /* NULL: all counters are cells of this host */
+    size_t remote_from;    /* number of the first counter in remote->counters; 0, but for a part: see parts.c */
 };
 
 enum { COUNTERS_INLINE = 32 }; /* a request with more limits takes memory from the heap */

@@ -134,7 +134,6 @@ void parts_join(struct decision *d)
 /* One part, as if its counters were a decision of their own. */
 struct view {
     struct decision d;
-    struct remote remote;
     struct weir_request request;
     struct weir_verdict unasked;
 };
@@ -237,11 +236,7 @@ static void view_init(struct view *v, const struct decision *d, const struct wei
     v->d.enforced = enforced ? end - from : 0;
     v->d.penalised = NULL;
     v->d.allowed = true;
-    if (d->remote) {
-        v->remote = *d->remote;
-        v->remote.counters = d->remote->counters + from;
-        v->d.remote = &v->remote;
-    }
+    v->d.remote_from = d->remote ? d->remote_from + from : 0;
 }
 
 /* Finds the penalty of the part's own subjects that lasts longest. */

@@ -91,6 +91,7 @@ void remote_init(struct decision *d, const sv *users)
     r->fresh = true;
     r->since_us = clock_steady_us();
     d->request = &r->request;
+    d->remote_from = 0;
     for (size_t i = 0; i < d->count; i++)
         init_counter(d, &d->counters[i]);
 }

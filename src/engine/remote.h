@@ -71,7 +71,7 @@ void remote_release_rules(struct decision *d);
 static inline struct remote_counter *remote_of(const struct decision *d, const struct counter *c)
 {
     CHECK(d->remote);
-    return &d->remote->counters[c - d->counters];
+    return &d->remote->counters[d->remote_from + (size_t)(c - d->counters)];
 }
 
 static inline struct decision *decision_of(struct store_call *call)

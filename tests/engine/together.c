@@ -552,6 +552,19 @@ static void no_more_is_given_back_than_is_used(void **state)
         assert_true(v.allowed && v.remaining == v.max);
         assert_int_equal(passes(weir, one(events[i], "x"), NOW, 9), v.max);
     }
+    /* Beyond 32 bits, and a bucket some of which has come back by itself. */
+    set_rules(weir, "[{id: w, by: key, limits: 1099511627776 per 3650d}, {id: v, by: key, limits: [{calendar: year, max: "
+                    "1099511627776}]}]");
+    EXPECT(weir, cost_of("", "w", UINT64_C(1) << 39), NOW,
+           "pass w/token_bucket 549755813888 of 1099511627776, reset 157680000000");
+    EXPECT(weir, back(cost_of("", "w", UINT64_C(1) << 38)), NOW,
+           "pass w/token_bucket 824633720832 of 1099511627776, reset 78840000000");
+    struct weir_verdict wide = check_at(weir, peek_of("", "w", 1), NOW);
+    assert_int_equal(wide.remaining, UINT64_C(824633720832));
+    wide = check_at(weir, back(cost_of("", "w", UINT64_MAX)), NOW + 86400 * S);
+    assert_int_equal(wide.remaining, UINT64_C(1) << 40);
+    set_rules(weir, "[{id: a, match: {event: a}, by: key, limits: [{algorithm: fixed_window, max: 3, per: 60s}]},"
+                    " {id: s, match: {event: s}, by: key, limits: [{algorithm: sliding_window, max: 4, per: 60s}]}]");
     /* What is still in view of the previous window is not given back. */
     assert_int_equal(passes(weir, one("s", "z"), NOW, 4), 4);
     EXPECT(weir, back(cost_of("s", "z", 4)), NOW + 75 * S, "pass s/sliding_window 1 of 4, reset 45000");
