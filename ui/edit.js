@@ -48,6 +48,7 @@ function form(document, changed) {
   const limits = h("div", { class: "content" });
   const list = () => [document.limits ?? []].flat();
   const drawLimits = () => {
+    if (["given", "none"].includes(document.limits)) return limits.replaceChildren(inYaml("Limits", document.limits));
     limits.replaceChildren(...list().map((limit, i) => drawLimit(limit, i)),
       button("Add a limit", () => ((document.limits = [...list(), { max: 100, per: "1h" }]), drawLimits(), changed()), { class: "small" }));
   };
