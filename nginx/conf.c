@@ -135,25 +135,44 @@ static char *set_trusted(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 
 /* ---- weir ---- */
 
+/* PREFIX:NAME=VALUE. The name is empty if the word has another form. */
+static ngx_str_t name_in(const ngx_str_t *word, size_t prefix)
+{
+    u_char *equals = ngx_strlchr(word->data, word->data + word->len, '=');
+    return (ngx_str_t){ equals ? (size_t)(equals - word->data) - prefix : 0, word->data + prefix };
+}
+
+static char *add_named(ngx_conf_t *cf, ngx_array_t *list, const ngx_str_t *word, const ngx_str_t *name)
+{
+    struct named_value *named = ngx_array_push(list);
+    size_t before = (size_t)(name->data + name->len - word->data); /* the `=` */
+    char *attribute = ngx_pcalloc(cf->pool, before + 1);
+    if (!named || !attribute)
+        return NGX_CONF_ERROR;
+    named->name = *name;
+    named->attribute = memcpy(attribute, word->data, before);
+    ngx_str_t value = { word->len - before - 1, word->data + before + 1 };
+    return expression_compile(cf, value, &named->value);
+}
+
 static char *read_header(ngx_conf_t *cf, struct directive *directive, const ngx_str_t *word)
 {
-    size_t prefix = strlen("header:");
-    u_char *equals = ngx_strlchr(word->data, word->data + word->len, '=');
-    if (!equals || equals == word->data + prefix)
+    ngx_str_t name = name_in(word, strlen("header:"));
+    if (name.len == 0)
         return COMPLAIN(cf, "weir: write a header as header:NAME=VALUE, not `%V`", word);
-    ngx_str_t name = { (size_t)(equals - word->data) - prefix, word->data + prefix };
     if (directive_sets_header(directive, &name))
         return COMPLAIN(cf, "weir: `header:%V=` is given twice", &name);
-    struct named_value *header = ngx_array_push(&directive->headers);
-    if (!header)
-        return NGX_CONF_ERROR;
-    header->name = name;
-    ngx_str_t value = { word->len - (size_t)(equals + 1 - word->data), equals + 1 };
-    char *attribute = ngx_pcalloc(cf->pool, prefix + name.len + 1);
-    if (!attribute)
-        return NGX_CONF_ERROR;
-    header->attribute = memcpy(attribute, word->data, prefix + name.len);
-    return expression_compile(cf, value, &header->value);
+    return add_named(cf, &directive->headers, word, &name);
+}
+
+static char *read_entry(ngx_conf_t *cf, struct directive *directive, const ngx_str_t *word)
+{
+    ngx_str_t key = name_in(word, strlen("descriptor:"));
+    if (key.len == 0)
+        return COMPLAIN(cf, "weir: write an entry of the descriptor as descriptor:KEY=VALUE, not `%V`", word);
+    if (directive->entries.nelts == WEIR_DESCRIPTOR_MAX)
+        return COMPLAIN(cf, "weir: `descriptor:%V=` is too many: a descriptor has at most 256 entries", &key);
+    return add_named(cf, &directive->entries, word, &key);
 }
 
 static char *complain_unknown(ngx_conf_t *cf, const ngx_str_t *word)
@@ -163,8 +182,8 @@ static char *complain_unknown(ngx_conf_t *cf, const ngx_str_t *word)
     for (size_t i = 0, len = 0; (attribute = weir_attribute(i)) && len < sizeof names; i++)
         len += (size_t)snprintf(names + len, sizeof names - len, "%s=, ", attribute->name);
     return COMPLAIN(cf,
-                    "weir: unknown parameter `%V`; after the zone it takes after_auth, %scost=, cost:UNIT= and "
-                    "header:NAME=, and status= "
+                    "weir: unknown parameter `%V`; after the zone it takes after_auth, %scost=, cost:UNIT=, "
+                    "header:NAME= and descriptor:KEY=, and status= "
                     "with the statuses to count",
                     word, names);
 }
@@ -296,6 +315,7 @@ static char *read_directive(ngx_conf_t *cf, struct directive *directive)
 {
     ngx_str_t *words = cf->args->elts;
     if (ngx_array_init(&directive->headers, cf->pool, 1, sizeof(struct named_value)) != NGX_OK ||
+        ngx_array_init(&directive->entries, cf->pool, 1, sizeof(struct named_value)) != NGX_OK ||
         ngx_array_init(&directive->values, cf->pool, 1, sizeof(struct named_value)) != NGX_OK)
         return NGX_CONF_ERROR;
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
@@ -303,9 +323,10 @@ static char *read_directive(ngx_conf_t *cf, struct directive *directive)
             directive->after_auth = directive->zone->main->after_auth = true;
             continue;
         }
-        char *result = (str_starts(&words[i], "header:")   ? read_header
-                        : str_starts(&words[i], "status=") ? read_statuses
-                                                           : read_value)(cf, directive, &words[i]);
+        char *result = (str_starts(&words[i], "header:")       ? read_header
+                        : str_starts(&words[i], "descriptor:") ? read_entry
+                        : str_starts(&words[i], "status=")     ? read_statuses
+                                                               : read_value)(cf, directive, &words[i]);
         if (result != NGX_CONF_OK)
             return result;
     }

@@ -90,11 +90,11 @@ struct expression {
     ngx_array_t *headers; /* of struct header_variable; NULL: it has none */
 };
 
-/* ATTRIBUTE=VALUE, cost=VALUE, cost:UNIT=VALUE or header:NAME=VALUE */
+/* ATTRIBUTE=VALUE, cost=VALUE, cost:UNIT=VALUE, header:NAME=VALUE or descriptor:KEY=VALUE */
 struct named_value {
     const char *attribute;              /* the text before the `=` */
-    const struct weir_attribute *field; /* NULL: a cost, or a header */
-    ngx_str_t name;                     /* of a header, or of the unit of a cost; empty: requests */
+    const struct weir_attribute *field; /* NULL: a cost, a header or an entry */
+    ngx_str_t name;                     /* of a header, an entry, or the unit of a cost; empty: requests */
     struct expression value;
 };
 
@@ -111,6 +111,7 @@ struct directive {
     ngx_array_t values;              /* of struct named_value: attributes, and the costs */
     ngx_uint_t units;                /* number of costs in other units than requests */
     ngx_array_t headers;             /* of struct named_value */
+    ngx_array_t entries;             /* of the descriptor, in their order: of struct named_value */
 };
 
 /* Whether the directive sets this header. */

@@ -36,11 +36,12 @@ static size_t count_headers(const ngx_http_request_t *r)
     return count;
 }
 
-static ngx_int_t add_configured_headers(ngx_http_request_t *r, const struct directive *directive,
-                                        struct weir_header *headers, size_t *count, struct weir_verdict *verdict)
+/* Headers, or the entries of a descriptor. */
+static ngx_int_t add_configured(ngx_http_request_t *r, const struct directive *directive, const ngx_array_t *list,
+                                struct weir_header *headers, size_t *count, struct weir_verdict *verdict)
 {
-    struct named_value *given = directive->headers.elts;
-    for (ngx_uint_t i = 0; i < directive->headers.nelts; i++) {
+    struct named_value *given = list->elts;
+    for (ngx_uint_t i = 0; i < list->nelts; i++) {
         ngx_str_t value;
         ngx_int_t rc = expression_value(r, directive->zone, &given[i].value, given[i].attribute, &value, verdict);
         if (rc != NGX_OK)
@@ -68,10 +69,21 @@ static ngx_int_t copy_headers(ngx_http_request_t *r, const struct directive *dir
         }
     }
     if (directive->headers.nelts)
-        rc = add_configured_headers(r, directive, headers, &count, verdict);
+        rc = add_configured(r, directive, &directive->headers, headers, &count, verdict);
     ret->headers = headers;
     ret->header_count = count;
     return rc;
+}
+
+/* An entry whose value is empty is there all the same. */
+static ngx_int_t copy_entries(ngx_http_request_t *r, const struct directive *directive, struct weir_request *ret,
+                              struct weir_verdict *verdict)
+{
+    struct weir_header *entries = ngx_palloc(r->pool, directive->entries.nelts * sizeof *entries);
+    if (!entries)
+        return NGX_ERROR;
+    ret->descriptor = entries;
+    return add_configured(r, directive, &directive->entries, entries, &ret->descriptor_count, verdict);
 }
 
 /* A value that is not a number costs 1; one that is too large costs more than any limit allows. */
@@ -190,6 +202,8 @@ static ngx_int_t make_request(ngx_http_request_t *r, const struct directive *dir
         .peer = str_of(&r->connection->addr_text),
     };
     ngx_int_t rc = copy_attributes(r, directive, ret, ret_verdict);
+    if (rc == NGX_OK && directive->entries.nelts > 0)
+        rc = copy_entries(r, directive, ret, ret_verdict);
     return rc == NGX_OK ? copy_headers(r, directive, headers, ret, ret_verdict) : rc;
 }
 

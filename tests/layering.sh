@@ -19,6 +19,7 @@ limit: base
 cells: base limit
 slices: base limit cells
 throttle: base limit cells
+envoy: base
 rules: base limit
 refused: base limit rules
 match: base limit rules
@@ -28,10 +29,10 @@ redis: base limit cells slices engine
 library: engine redis
 replay: base limit cells slices rules match refused engine
 source: base rules
-serve: base limit cells slices throttle rules match refused engine present redis library replay source
-cli: base limit cells slices throttle rules match refused engine present redis library replay source serve
+serve: base limit cells slices throttle rules match refused engine present redis library replay source envoy
+cli: base limit cells slices throttle rules match refused engine present redis library replay source envoy serve
 bench:
-decisions: base limit cells slices throttle rules match refused engine present redis library replay source serve cli
+decisions: base limit cells slices throttle rules match refused engine present redis library replay source envoy serve cli
 '
 
 # header of a library: the places that may include it.
@@ -41,6 +42,7 @@ pcre2.h src/base/regex.c
 jansson.h src/cli/ src/replay/ src/source/ src/serve/
 uv.h src/serve/
 microhttpd.h src/serve/http.c
+nghttp2/nghttp2.h src/serve/h2_session.h
 systemd/sd-daemon.h src/serve/
 zlib.h src/cli/
 sqlite3.h src/source/sqlite.c src/serve/counts_

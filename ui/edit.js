@@ -48,6 +48,7 @@ function form(document, changed) {
   const limits = h("div", { class: "content" });
   const list = () => [document.limits ?? []].flat();
   const drawLimits = () => {
+    if (["given", "none"].includes(document.limits)) return limits.replaceChildren(inYaml("Limits", document.limits));
     limits.replaceChildren(...list().map((limit, i) => drawLimit(limit, i)),
       button("Add a limit", () => ((document.limits = [...list(), { max: 100, per: "1h" }]), drawLimits(), changed()), { class: "small" }));
   };
@@ -83,7 +84,7 @@ function form(document, changed) {
     const way = !slots && select("counted as", `${where}.algorithm`, ALGORITHMS, counted(), countedAs);
     const zone = !slots && text("time zone", "tz", "Asia/Shanghai; empty: UTC");
     const period = !slots && input("in", `${where}.${length}`, limit[length], periodTyped, "60s or 1d: any time of this length; day or month: of the calendar");
-    const sync = () => ((way.querySelector("select").value = counted()), (zone.hidden = !isCalendar(limit)));
+    const sync = () => ((way.querySelector("select").value = counted()), (zone.hidden = !isCalendar(limit) || /^\d/.test(limit.calendar ?? "")));
     if (!slots) sync();
     const row = h("div", { class: "row" }, slots ? [count("At the same time", "concurrent"), text("time to live", "ttl", "60s")] : [count("At most", "max"), period, way, zone],
       text("name", "name"), further.length > 0 && h("p", { class: "hint" }, `also, in YAML: ${further.join(", ")}`), remove);

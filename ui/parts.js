@@ -67,7 +67,7 @@ export const limitWords = (list) =>
   [list ?? []].flat().map((limit) =>
     typeof limit === "string" ? limit
       : limit.concurrent !== undefined ? `${limit.concurrent} at the same time`
-        : `${number(limit.max)}${limit.unit ? ` ${limit.unit}` : ""} per ${limit.per ?? limit.calendar ?? ""}${limit.tz ? ` (${limit.tz})` : ""}`).join(", ");
+        : `${number(limit.max)}${limit.unit ? ` ${limit.unit}` : ""} per ${limit.per ?? limit.calendar ?? ""}${/^\d/.test(limit.calendar) ? " calendar" : ""}${limit.tz ? ` (${limit.tz})` : ""}`).join(", ");
 
 // ---- throttling a call ----
 

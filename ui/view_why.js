@@ -4,7 +4,7 @@ import { empty, field, h, table } from "./dom.js";
 import { instant, number, span } from "./format.js";
 import { limits, penaltyWords, pill, ruleLink, subjectLink, throttleButton } from "./parts.js";
 
-const ATTRIBUTES = [["method", "GET"], ["path", "/entity/42"], ["host", "api.example.com"], ["ip", "203.0.113.9"], ["user", ""], ["event", "ocr"], ["key", "u1"], ["cost", "1"]];
+const ATTRIBUTES = [["method", "GET"], ["path", "/entity/42"], ["host", "api.example.com"], ["ip", "203.0.113.9"], ["user", ""], ["event", "ocr"], ["key", "u1"], ["domain", ""], ["cost", "1"]];
 
 const OTHERS_MAX = 100;
 
@@ -58,16 +58,17 @@ async function recent(asked) {
 export async function show({ parameters }) {
   const controls = Object.fromEntries(ATTRIBUTES.map(([name, example]) => [name, h("input", { placeholder: example, value: parameters.get(name) ?? "", spellcheck: "false" })]));
   const headers = h("textarea", { rows: "2", placeholder: "X-Plan: free", spellcheck: "false", value: parameters.getAll("header").join("\n") });
+  const entries = h("textarea", { rows: "2", placeholder: "plan=free", spellcheck: "false", value: parameters.getAll("descriptor").join("\n") });
   const refusedBy = parameters.get("refused_by"), request = new URLSearchParams(parameters);
   request.delete("refused_by");
   const asked = [...request.keys()].length > 0;
   const send = (event) => {
     event.preventDefault();
     const values = Object.fromEntries(Object.entries(controls).map(([name, control]) => [name, control.value.trim()]));
-    location.hash = `#/why${query({ ...values, header: headers.value.split("\n").map((one) => one.trim()).filter(Boolean) })}`;
+    location.hash = `#/why${query({ ...values, header: headers.value.split("\n").map((one) => one.trim()).filter(Boolean), descriptor: entries.value.split("\n").filter(Boolean) })}`;
   };
   const form = h("form", { class: "card", onsubmit: send }, h("div", { class: "row" }, ATTRIBUTES.map(([name]) => field(name, controls[name]))),
-    field("Headers", headers, "One a line."), h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Explain")));
+    field("Headers", headers, "One a line."), field("Descriptor", entries, "One entry a line, in order."), h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Explain")));
   const parts = [h("h1", null, "Why"), form];
   if (asked) {
     const data = await get(`/v1/explain?${request}&applies=1`).catch((error) => error);

@@ -37,7 +37,7 @@ static bool several_init(struct several *s, struct bench_table *t)
         bound_new(&s->bound, ruleset, t->cells, (struct bound_sharing){ 0 }, &error) < 0)
         return false;
     s->decision = (struct decision){ .counters = s->counters, .order = s->order, .cap = BENCH_LIMITS };
-    return decision_plan(&s->decision, s->bound, &s->request, s->request.user, t->now_us, &needed) &&
+    return decision_plan(&s->decision, s->bound, &s->request, &s->request.user, t->now_us, &needed) &&
            s->decision.count == BENCH_LIMITS;
 }
 

@@ -67,6 +67,8 @@ enum {
     WEIR_NAME_MAX = 50,           /* bytes in a limit's name */
     WEIR_UNIT_MAX = 50,           /* bytes in the name of a limit's unit */
     WEIR_COSTS_MAX = 16,          /* costs of a request in other units */
+    WEIR_TOGETHER_MAX = 64,       /* requests that are decided together */
+    WEIR_DESCRIPTOR_MAX = 256,    /* entries of a descriptor */
     WEIR_SHADOW_MAX = 16,         /* names in a struct weir_shadows */
     WEIR_ERROR_MAX = 1000,        /* bytes in an error's text, with the NUL */
     WEIR_USAGE_LIMITS = 16,       /* limits in a struct weir_usage, and in the header RateLimit-Policy */
@@ -166,7 +168,7 @@ struct weir_left {
     uint32_t rule, limit;
     bool known, refuses;
     uint8_t reading;
-    uint64_t remaining;
+    uint64_t remaining, given_max;
     int64_t more_ms, reset_ms, window_ms;
 };
 
@@ -201,10 +203,22 @@ struct weir_rule_said {
     enum weir_penalty penalty;
 };
 
+/* What a request does with its costs. Slots of limits with `concurrent` are taken only if the request passes, whatever this
+ * says, and are not given back by it. */
+enum weir_charging {
+    WEIR_CHARGE_IF_ROOM, /* charges them if all limits have room */
+    /* Charges each limit, whether or not there is room: the verdict says whether there was, and counts go beyond `max`. A
+     * limit with a lease spends its slice, and owes the rest to the store. */
+    WEIR_CHARGE_ALWAYS,
+    /* Gives them back, whoever was charged, and passes: at most what the current window counts. On this host and in the
+     * store that is exact. A limit with a lease fills the slice of this host, as far as it has one, and no further. */
+    WEIR_GIVE_BACK
+};
+
 /* The request to decide about. Fields that are not set (zero) are ignored. Spaces and tabs at the beginning and end of
- * method, host, ip and header values are ignored, too; user, event and key count as they are given, so trim what you take
- * from a header. weir does not keep the request or its strings after the call. It writes *receipt, *shadows and *usage when
- * it makes the decision; until then they must remain valid. */
+ * method, host, ip and header values are ignored, too; user, event, key, domain and descriptor count as they are given, so
+ * trim what you take from a header. weir does not keep the request or its strings after the call. It writes *receipt,
+ * *shadows and *usage when it makes the decision; until then they must remain valid. */
 struct weir_request {
     struct weir_str method;
     struct weir_str path; /* as the client sent it, with the query; weir normalises it */
@@ -214,8 +228,17 @@ struct weir_request {
     struct weir_str user; /* if it is not set, weir calls options.user_id */
     struct weir_str event;
     struct weir_str key;
+    struct weir_str domain; /* of the descriptor, as Envoy's rate limit filter sends it */
     const struct weir_header *headers;
     size_t header_count;
+    /* The entries of a descriptor of Envoy's rate limit service, in its order: the name is the key. An entry with an empty
+     * value is there all the same. Values count as they are given. At most WEIR_DESCRIPTOR_MAX: rules do not see more. */
+    const struct weir_header *descriptor;
+    size_t descriptor_count;
+    /* A limit that the caller brings, for rules with `limits: given`: at most given_max in each window of given_window_ms,
+     * counted from 1970. given_window_ms is 0: it brings none. */
+    uint64_t given_max;
+    uint64_t given_window_ms;
     uint64_t cost; /* how much to charge in the unit `requests`, up to WEIR_AMOUNT_MAX; 0 decides without charging */
     /* Costs in other units, at most WEIR_COSTS_MAX, each unit once and never `requests`. A unit that is not named costs 0:
      * its limits refuse only if more than their max is used. All units pass or fail together. */
@@ -223,10 +246,23 @@ struct weir_request {
     size_t cost_count;
     /* > 0: the charge is a hold, see weir_reserve. It ends after this many milliseconds unless it is settled or renewed. */
     uint32_t ttl_ms;
-    bool keep;                    /* a hold that ends by itself is kept as a charge; else it is released */
-    bool peek;                    /* decide as if `cost` were charged, but charge nothing */
-    bool brief;                   /* the caller does not need remaining, reset_ms and window_ms of an allowed verdict */
-    bool attempt;                 /* a peek whose charge follows, see weir_charge: its refusal counts for penalties */
+    bool keep;                   /* a hold that ends by itself is kept as a charge; else it is released */
+    bool peek;                   /* decide as if `cost` were charged, but charge nothing */
+    bool brief;                  /* the caller does not need remaining, reset_ms and window_ms of an allowed verdict */
+    bool attempt;                /* a peek whose charge follows, see weir_charge: its refusal counts for penalties */
+    enum weir_charging charging; /* what happens to the costs; WEIR_CHARGE_IF_ROOM unless it is set */
+    /* May be NULL: another request that is decided together with this one, and so on: at most WEIR_TOGETHER_MAX in all. All
+     * of them pass, or none is charged; only requests that charge always or give back do so whatever the others say. The
+     * requests, not their strings, stay valid until the decision is made. What the first says of peek, brief, ttl_ms, keep,
+     * attempt, if_held and receipt counts for all. Requests that charge always or give back cannot be holds (ttl_ms), and
+     * receipts do not name what they charge. The verdict is that of all; its shadow_count, too. `shadows`, `usage` and
+     * `each_rule` of each request are about its own rules. */
+    const struct weir_request *with;
+    /* out, may be NULL: what the rules of this request say, without those of the others. `allowed`: they have room; of a
+     * limit that several requests count in, after those before this one. If one of the others refuses, nothing is charged,
+     * and `remaining` is what is there. A limit in the store that was not asked, because this host refused, counts as
+     * unused. For weir_headers, weir_refuse and others that take a request and its verdict, this is the verdict. */
+    struct weir_verdict *own;
     void *context;                /* for the callbacks; weir does not use it */
     struct weir_receipt *receipt; /* out, may be NULL: what was charged, for weir_settle */
     bool if_held;                 /* write *receipt only if something is held, such as a slot; else it has a count of 0 */

@@ -183,6 +183,7 @@ struct weir {
         request &user(std::string_view s) noexcept { return set(c_.user, str(s)); }
         request &event(std::string_view s) noexcept { return set(c_.event, str(s)); }
         request &key(std::string_view s) noexcept { return set(c_.key, str(s)); }
+        request &domain(std::string_view s) noexcept { return set(c_.domain, str(s)); }
 
         /* `all` must remain valid while the request is used; weir::header makes its elements. */
         request &headers(const std::vector<weir_header> &all) noexcept
@@ -192,6 +193,15 @@ struct weir {
             return *this;
         }
         request &headers(std::vector<weir_header> &&) = delete; /* a temporary would dangle */
+
+        /* The entries of a descriptor, in their order: keys and values. The same applies to `entries`. */
+        request &descriptor(const std::vector<weir_header> &entries) noexcept
+        {
+            c_.descriptor = entries.data();
+            c_.descriptor_count = entries.size();
+            return *this;
+        }
+        request &descriptor(std::vector<weir_header> &&) = delete;
 
         /* How much to charge, 1 by default; 0 decides without charging. */
         request &cost(std::uint64_t n) noexcept { return set(c_.cost, n); }

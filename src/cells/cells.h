@@ -155,6 +155,10 @@ bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge
  * the limit whose share of the table's room the cell has, mostly ask->limit. Returns the state after it. */
 struct limit_state cells_charge(struct cells *cells, const struct cells_ask *ask, const struct limit *rank);
 
+/* Gives back ask->cost of what the cell of ask->key has used, whoever was charged for it: see limit_give_back. Returns the
+ * state after it; unused if there is no cell. */
+struct limit_state cells_give_back(struct cells *cells, const struct cells_ask *ask);
+
 /* Returns the state of a cell that does not belong to a limit; unused if there is none. Writes nothing. */
 struct limit_state cells_read(const struct cells *cells, uint64_t key);
 /* Forgets a cell. False: there is none. */

@@ -18,10 +18,10 @@ static const struct command command = {
 int cli_check(int argc, char **argv)
 {
     struct request_options options = REQUEST_OPTIONS_DEFAULT;
-    struct weir_header headers[OPTION_LIST_MAX];
+    struct request_lists lists;
     struct weir_request request;
     struct weir *weir;
-    int status = request_read(&command, argc, argv, &options, headers, &request);
+    int status = request_read(&command, argc, argv, &options, &lists, &request);
     if (status >= 0)
         return status;
     bool charges = request.cost > 0;

@@ -106,6 +106,8 @@ static void print_request(struct facts *facts, void *data)
             fact(p, attribute_table[i].name.ptr, facts_text(facts, i), i == ATTR_USER ? "none" : NULL);
     for (size_t i = 0; i < r->header_count; i++)
         LINE(p, "", "  %-8s %.*s: %.*s", "header", SV_FMT(r->headers[i].name), SV_FMT(r->headers[i].value));
+    for (size_t i = 0; i < r->descriptor_count; i++)
+        LINE(p, "", "  %-8s %.*s=%.*s", "entry", SV_FMT(r->descriptor[i].name), SV_FMT(r->descriptor[i].value));
     LINE(p, "", "  %-8s %" PRIu64, "cost", r->cost);
     for (size_t i = 0; i < r->cost_count; i++)
         LINE(p, "", "  %-8s %" PRIu64 " %.*s", "", r->costs[i].amount, SV_FMT(r->costs[i].unit));
@@ -197,10 +199,10 @@ int cli_explain(int argc, char **argv)
 {
     static const struct explain_sink sink = { print_request, print_rule, print_verdict, print_uncounted };
     struct request_options options = REQUEST_OPTIONS_DEFAULT;
-    struct weir_header headers[OPTION_LIST_MAX];
+    struct request_lists lists;
     struct weir_request request;
     struct weir *weir;
-    int status = request_read(&command, argc, argv, &options, headers, &request);
+    int status = request_read(&command, argc, argv, &options, &lists, &request);
     if (status >= 0)
         return status;
     if (request_cells_missing(&options))

@@ -94,6 +94,8 @@ const struct option request_option_table[] = {
       "number of hosts that share the store of --counters; 0 detects it (default)" },
     REQUEST_ATTRIBUTES(ATTRIBUTE_OPTION) //
     { "header", "NAME=VALUE", OPTION_LIST, AT(headers), "a header of the request; may be repeated" },
+    { "descriptor", "KEY=VALUE", OPTION_LIST, AT(entries),
+      "an entry of the request's descriptor; may be repeated, and the order counts" },
     { "cost", "N|UNIT=N", OPTION_LIST, AT(costs),
       "how much to charge, of requests (default 1) or of another unit; may be repeated. 0 decides without charging; with "
       "UNIT=N alone requests cost 0" },
@@ -102,13 +104,14 @@ const struct option request_option_table[] = {
     { 0 },
 };
 
-static int read_headers(const struct command *command, const struct option_list *list, struct weir_header *headers)
+static int read_pairs(const struct command *command, const char *option, const char *allowed,
+                      const struct option_list *list, struct weir_header *ret)
 {
     for (size_t i = 0; i < list->count; i++) {
         sv value = weir_str(list->items[i]), name = sv_cut(&value, '=');
         if (name.len == 0 || !strchr(list->items[i], '='))
-            return options_error(command, "--header: '%s' is not allowed here; allowed: NAME=VALUE", list->items[i]);
-        headers[i] = (struct weir_header){ name, value };
+            return options_error(command, "--%s: '%s' is not allowed here; allowed: %s", option, list->items[i], allowed);
+        ret[i] = (struct weir_header){ name, value };
     }
     return -1;
 }
@@ -154,7 +157,7 @@ static int read_attributes(const struct command *command, const char *const *tex
 }
 
 int request_read(const struct command *command, int argc, char **argv, struct request_options *o,
-                 struct weir_header *headers, struct weir_request *ret_request)
+                 struct request_lists *lists, struct weir_request *ret_request)
 {
     size_t count;
     int status = options_read(command, argc, argv, o, &count);
@@ -171,14 +174,21 @@ int request_read(const struct command *command, int argc, char **argv, struct re
     if (o->counters && o->now_us >= 0)
         return options_error(
             command, "--now cannot be combined with --counters, because the store's clock counts there; leave out one");
-    struct weir_request request = { .headers = headers, .header_count = o->headers.count, .cost = 1, .peek = o->peek };
+    struct weir_request request = { .headers = lists->headers,
+                                    .header_count = o->headers.count,
+                                    .descriptor = lists->entries,
+                                    .descriptor_count = o->entries.count,
+                                    .cost = 1,
+                                    .peek = o->peek };
     status = check_counters(command, o->counters);
     if (status < 0)
         status = read_costs(command, o, &request);
     if (status < 0)
         status = read_attributes(command, o->attributes, &request);
     if (status < 0)
-        status = read_headers(command, &o->headers, headers);
+        status = read_pairs(command, "header", "NAME=VALUE", &o->headers, lists->headers);
+    if (status < 0)
+        status = read_pairs(command, "descriptor", "KEY=VALUE", &o->entries, lists->entries);
     if (status < 0)
         *ret_request = request;
     return status;

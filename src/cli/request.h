@@ -18,6 +18,7 @@ struct request_options {
     uint64_t cells_keys, cells_bytes;
     const char *attributes[REQUEST_ATTRIBUTE_COUNT];
     struct option_list headers;
+    struct option_list entries; /* of the descriptor */
     struct option_list costs;
     bool peek;
     int64_t now_us; /* -1: the clock's */
@@ -31,10 +32,15 @@ extern const struct option request_option_table[];
         .now_us = -1            \
     }
 
-/* Reads argv as `command` (whose options are request_option_table) and fills *ret_request, whose headers go into `headers`
- * (OPTION_LIST_MAX of them). Returns -1 to go on, or the exit status. */
+/* The headers and the entries of a request. */
+struct request_lists {
+    struct weir_header headers[OPTION_LIST_MAX], entries[OPTION_LIST_MAX];
+};
+
+/* Reads argv as `command` (whose options are request_option_table) and fills *ret_request, whose headers and entries go
+ * into `lists`. Returns -1 to go on, or the exit status. */
 int request_read(const struct command *command, int argc, char **argv, struct request_options *options,
-                 struct weir_header *headers, struct weir_request *ret_request);
+                 struct request_lists *lists, struct weir_request *ret_request);
 
 /* Returns whether the cells file that the options name is missing. A command that charges nothing must not create it. */
 bool request_cells_missing(const struct request_options *options);

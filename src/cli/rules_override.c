@@ -175,8 +175,9 @@ static bool subject_of(const struct rules_call *call, struct buf *text, struct s
         return false;
     for (size_t i = 0; i < count; i++)
         values[i] = weir_str(call->words[1 + i]);
-    override_subject_text(values, count, text);
-    *ret = (struct source_subject){ .text = buf_sv(text), .count = count };
+    if (count != 1) /* a single value stands for itself */
+        override_subject_text(values, count, text);
+    *ret = (struct source_subject){ .text = count == 1 ? values[0] : buf_sv(text), .count = count };
     return !text->failed;
 }
 

@@ -49,7 +49,7 @@ static const struct command command = {
         "and "
         "decides each request at the time in its line. INPUT (-: stdin) may be compressed with gzip.\n\n"
         "A line of JSON has the time \"t\" (RFC 3339, or milliseconds since 1970) and any of " REQUEST_ATTRIBUTE_NAMES
-        "headers, cost, costs and peek. "
+        "headers, descriptor, cost, costs and peek. "
         "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules, removes all overrides and keeps the settings; a "
         "whole "
         "document in place of the list replaces all of them.",

@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "engine/handle.h"
+#include "engine/parts.h"
 #include "engine/remote.h"
-#include "engine/verdict.h"
 
 enum { ROOM = 8 }; /* counters of most requests */
 
@@ -158,17 +158,17 @@ static bool counts_in_store(const struct decision *d)
     return d->remote && remote_wants_store(d);
 }
 
-int weir_check_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+int weir_check_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, const sv *users,
                       int64_t now_us, int64_t until_us, struct weir_verdict *ret)
 {
     _Alignas(16) char room[DECISION_BYTES(ROOM)];
     struct decision *on_stack = decision_init(room, ROOM, weir), *d = on_stack;
     size_t needed = ROOM;
     /* The store's answer may come when the caller has left: then the decision must not be on its stack. */
-    if (!decision_plan(d, bound, request, user, now_us, &needed) || counts_in_store(d))
-        d = decision_new(weir, bound, request, user, now_us, needed);
+    if (!decision_plan(d, bound, request, users, now_us, &needed) || counts_in_store(d))
+        d = decision_new(weir, bound, request, users, now_us, needed);
     if (!d) {
-        verdict_unjudged(ret, request);
+        parts_unjudged(request, ret);
         return WEIR_E_NO_MEMORY;
     }
     int64_t deadline_us = d->remote ? deadline_of(d) : 0;
@@ -185,10 +185,10 @@ int weir_check_remote(struct weir *weir, const struct bound *bound, const struct
     return waits;
 }
 
-int weir_look_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+int weir_look_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, const sv *users,
                      int64_t now_us, weir_look_sink *look, void *data)
 {
-    return weir_look_decision(decision_new(weir, bound, request, user, now_us, ROOM), look, data);
+    return weir_look_decision(decision_new(weir, bound, request, users, now_us, ROOM), look, data);
 }
 
 int weir_look_decision(struct decision *d, weir_look_sink *look, void *data)

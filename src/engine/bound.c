@@ -9,7 +9,7 @@ static void add_by(struct hash *h, const struct rule *rule)
 {
     for (size_t i = 0; i < rule->by_count; i++) {
         subject_add(h, attribute_table[rule->by[i].attribute].name);
-        subject_add(h, rule->by[i].header);
+        subject_add(h, rule->by[i].name);
     }
 }
 
@@ -93,7 +93,7 @@ static void bind_limit(struct binder *b, const struct bound_rule *rule, const st
     limit->counts_other = spec->cost_unit.len > 0 || spec->algorithm == LIMIT_CONCURRENT;
     b->bound->units = b->bound->units || limit->counts_other;
     b->bound->slots = b->bound->slots || spec->algorithm == LIMIT_CONCURRENT;
-    limit_init(&limit->limit, spec->algorithm, spec->max, spec->burst, spec->per_us);
+    limit_init(&limit->limit, spec->algorithm, spec->given ? LIMIT_MAX_MAX : spec->max, spec->burst, spec->per_us);
     limit->limit.overdraft = spec->overdraft;
     limit->cost_most = spec->overdraft ? limit_overdraft_cost(&limit->limit) : WEIR_AMOUNT_MAX;
     limit->cost_over = spec->overdraft ? limit->cost_most : WEIR_AMOUNT_MAX + 1;
@@ -175,7 +175,87 @@ static void init_rules(struct binder *b, struct bound_sharing sharing)
         };
         if (b->bound->rules[i].penalises)
             b->bound->rules[i].penalty = &rule->penalty;
+        b->bound->rules[i].given = rule_limit_is_given(rule);
+        b->bound->rules[i].special = b->bound->rules[i].penalises || b->bound->rules[i].given;
+        b->bound->leaves_out = b->bound->leaves_out || b->bound->rules[i].given;
     }
+}
+
+/* ---- rules that replace others ---- */
+
+struct rule_name {
+    sv id;
+    struct bound_rule *rule;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct rule_name *x = a, *y = b;
+    return sv_compare(x->id, y->id);
+}
+
+/* All rules, sorted by id. Returns NULL if out of memory. */
+static struct rule_name *sort_names(const struct bound *bound)
+{
+    const struct rules *rules = ruleset_rules(bound->ruleset);
+    struct rule_name *names = cleanup_calloc(rules->rule_count + 1, sizeof *names);
+    for (size_t i = 0; names && i < rules->rule_count; i++)
+        names[i] = (struct rule_name){ rules->rules[i].id, &bound->rules[i] };
+    if (names && rules->rule_count > 1)
+        qsort(names, rules->rule_count, sizeof *names, compare_names);
+    return names;
+}
+
+static struct bound_rule *find_name(const struct rule_name *names, size_t count, sv id)
+{
+    struct rule_name wanted = { .id = id };
+    const struct rule_name *found = count ? bsearch(&wanted, names, count, sizeof *names, compare_names) : NULL;
+    return found ? found->rule : NULL;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+bool bound_replaces(const struct bound_rule *rule, uint32_t replaced)
+{
+    return rule->replace_count > 0 &&
+           bsearch(&replaced, rule->replaces, rule->replace_count, sizeof replaced, compare_numbers);
+}
+
+static bool bind_replaces(struct bound *bound, const struct rule_name *names, struct bound_rule *rule)
+{
+    size_t rules = ruleset_rules(bound->ruleset)->rule_count;
+    uint32_t *list = ARENA_ARRAY(&bound->keys, uint32_t, rule->rule->replace_count);
+    for (size_t i = 0; list && i < rule->rule->replace_count; i++) {
+        const struct bound_rule *other = find_name(names, rules, rule->rule->replaces[i]);
+        if (other && other != rule)
+            list[rule->replace_count++] = (uint32_t)(other - bound->rules);
+    }
+    if (rule->replace_count > 1)
+        qsort(list, rule->replace_count, sizeof *list, compare_numbers);
+    rule->replaces = list;
+    bound->replaces = bound->replaces || rule->replace_count > 0;
+    return list;
+}
+
+/* Returns false if out of memory. */
+static bool bind_replacing(struct bound *bound)
+{
+    const struct rules *rules = ruleset_rules(bound->ruleset);
+    CLEANUP_FREE struct rule_name *names = NULL;
+    for (size_t i = 0; i < rules->rule_count; i++) {
+        if (rules->rules[i].replace_count == 0)
+            continue;
+        if (!names && !(names = sort_names(bound)))
+            return false;
+        if (!bind_replaces(bound, names, &bound->rules[i]))
+            return false;
+    }
+    bound->leaves_out = bound->leaves_out || bound->replaces;
+    return true;
 }
 
 static void bind_rules(struct binder *b)
@@ -199,32 +279,15 @@ bool limit_denies(const struct bound_limit *limit)
     return limit->spec == &deny_limit;
 }
 
-struct rule_name {
-    sv id;
-    struct bound_rule *rule;
-};
-
-static int compare_names(const void *a, const void *b)
-{
-    const struct rule_name *x = a, *y = b;
-    return sv_compare(x->id, y->id);
-}
-
 /* Finds the rule of each override and marks it as overridden, before limits are bound. Returns false if out of memory. */
 static bool find_overridden(struct bound *bound, struct bound_rule **ret)
 {
     const struct rules *rules = ruleset_rules(bound->ruleset);
-    CLEANUP_FREE struct rule_name *names = cleanup_calloc(rules->rule_count + 1, sizeof *names);
+    CLEANUP_FREE struct rule_name *names = sort_names(bound);
     if (!names)
         return false;
-    for (size_t i = 0; i < rules->rule_count; i++)
-        names[i] = (struct rule_name){ rules->rules[i].id, &bound->rules[i] };
-    if (rules->rule_count > 1)
-        qsort(names, rules->rule_count, sizeof *names, compare_names);
     for (size_t i = 0; i < rules->override_count; i++) {
-        struct rule_name wanted = { .id = rules->overrides[i].rule };
-        const struct rule_name *found = bsearch(&wanted, names, rules->rule_count, sizeof *names, compare_names);
-        ret[i] = found ? found->rule : NULL;
+        ret[i] = find_name(names, rules->rule_count, rules->overrides[i].rule);
         if (ret[i])
             ret[i]->overridden = true;
     }
@@ -244,7 +307,7 @@ static bool override_subject(const struct binder *b, const struct rule *rule, co
             value = counted_value(&facts, b->bound->ruleset, &rule->by[i], value);
         else if (rule->by[i].attribute == ATTR_IP)
             value = counted_value(&facts, b->bound->ruleset, &rule->by[i], sv_cut(&rest, '/'));
-        if (value.len == 0)
+        if (value.len == 0 && !by_may_be_empty(&rule->by[i]))
             return false;
         subject_add(&h, value);
     }
@@ -401,6 +464,8 @@ static bool bind_all(struct bound *bound, struct bound_sharing sharing)
         return false;
     struct binder b = { .bound = bound, .key = cells_hash_key(bound->cells), .next = bound->limits };
     init_rules(&b, sharing);
+    if (!bind_replacing(bound))
+        return false;
     if (rules->override_count > 0 && (!find_overridden(bound, of) || !make_table(&bound->overrides, rules->override_count)))
         return false;
     bind_rules(&b);
@@ -498,7 +563,9 @@ struct window limit_current_window(const struct bound_limit *limit, int64_t now_
         return window;
     if (cache_read(&limit->cache, &window) && now_us >= window.start_us && now_us < window.end_us)
         return window;
-    window = calendar_window(&limit->spec->zone->tz, limit->spec->unit, limit->spec->week_start, now_us);
+    if (limit->spec->given)
+        return (struct window){ 0, 0 }; /* counter_window() knows the request's */
+    window = rule_limit_window(limit->spec, now_us);
     cache_write((struct window_cache *)&limit->cache, window);
     return window;
 }

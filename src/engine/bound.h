@@ -35,6 +35,8 @@ enum counter_kind {
     COUNTER_SLICE,   /* leased rules: a slice of the store's count, which lies in this host's table */
     COUNTER_STORE,   /* exact rules: the store */
     COUNTER_STANDIN, /* leased and exact rules while the store is unavailable: what their on_store_failure says */
+    COUNTER_JOINED,  /* another counter of the decision is the same, and counts for both: see parts.c */
+    COUNTER_COUNTED, /* it was charged or given back, whatever the others say: its outcome stands */
 };
 
 /* The limits that a subject counts with: the rule's own, those of its plan, or those of its override. */
@@ -55,7 +57,11 @@ struct bound_rule {
     bool by_path;              /* or by route: it counts for every reading of the path that it matches */
     bool chooses;              /* it has plans or overrides: bound_choose() says which limits count */
     bool overridden;
-    bool penalises;                     /* `penalty` is not NULL */
+    bool penalises;           /* `penalty` is not NULL */
+    bool given;               /* requests bring its limit; it does not apply to one that brings none */
+    bool special;             /* it penalises, or its limit is given */
+    const uint32_t *replaces; /* the rules that do not count where this one applies, by their number, rising */
+    uint32_t replace_count;
     const struct bound_set *plans;      /* as in `rule` */
     const sv *plan_names;               /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
     uint64_t id;                        /* hash of the rule's id */
@@ -101,6 +107,8 @@ struct bound {
     bool remote;      /* some rule is leased or exact */
     bool units;       /* some limit counts something else than requests */
     bool slots;       /* some limit counts what is in flight */
+    bool leaves_out;  /* some rule that matches may be left out: it is replaced, or its limit is given */
+    bool replaces;    /* some rule replaces others */
     uint32_t *by_id;  /* 1 + numbers of limits, by their ids: open addressing, at most half full */
     size_t by_id_mask;
     unsigned waiting; /* number of decisions that wait and need these rules; atomic */
@@ -152,6 +160,8 @@ static inline uint8_t override_tag(uint64_t key)
 {
     return (uint8_t)(key >> 56 | 1);
 }
+/* Returns whether `rule` replaces the rule of this number. */
+bool bound_replaces(const struct bound_rule *rule, uint32_t replaced);
 /* Returns the override of a subject that is in force, or NULL. */
 const struct override_slot *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject,
                                            int64_t now_us);

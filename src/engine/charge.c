@@ -6,10 +6,10 @@
 
 enum { ROOM = 8 }; /* counters of most requests */
 
-static int charge_by(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+static int charge_by(struct weir *weir, const struct bound *bound, const struct weir_request *request, const sv *users,
                      int64_t now_us)
 {
-    struct decision *d = decision_new(weir, bound, request, user, now_us, ROOM);
+    struct decision *d = decision_new(weir, bound, request, users, now_us, ROOM);
     if (!d)
         return WEIR_E_NO_MEMORY;
     for (size_t i = 0; i < d->count; i++)
@@ -23,14 +23,14 @@ static int charge_by(struct weir *weir, const struct bound *bound, const struct 
 
 int weir_charge(struct weir *weir, const struct weir_request *request, int64_t now_us)
 {
-    char user_buf[WEIR_USER_MAX];
-    sv user;
-    if (!clock_valid(now_us))
+    struct users users;
+    if (!clock_valid(now_us) || !request_valid(request))
         return WEIR_E_INVALID;
-    const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
+    const struct bound *bound = weir_acquire_all(weir, request, &users);
     if (!bound)
         return WEIR_E_NO_MEMORY;
-    int r = charge_by(weir, bound, request, user, now_us);
+    int r = charge_by(weir, bound, request, users.of, now_us);
     hazard_release();
+    users_done(&users);
     return r;
 }

@@ -4,6 +4,7 @@
 #include "engine/counter.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
+#include "engine/parts.h"
 #include "engine/verdict.h"
 
 /* The answer of the callback is cut to the buffer. The buffer is zeroed first, so that the same user is the same subject
@@ -28,20 +29,76 @@ const struct bound *weir_acquire(struct weir *weir, const struct weir_request *r
     return hazard_acquire((void *const *)&weir->current);
 }
 
+/* ---- several requests ---- */
+
+/* A hold has a receipt, and neither has what is charged in any case. */
+bool request_valid(const struct weir_request *request)
+{
+    bool valid = true, in_any_case = false;
+    size_t count = 0;
+    for (const struct weir_request *r = request; r && count <= WEIR_TOGETHER_MAX; r = r->with, count++) {
+        valid = valid && r->charging <= WEIR_GIVE_BACK;
+        in_any_case = in_any_case || r->charging != WEIR_CHARGE_IF_ROOM;
+    }
+    return valid && count <= WEIR_TOGETHER_MAX && !(in_any_case && request->ttl_ms > 0);
+}
+
+static bool lacks_user(const struct weir_request *request)
+{
+    for (; request; request = request->with)
+        if (request->user.len == 0)
+            return true;
+    return false;
+}
+
+static void set_users(const struct weir *weir, const struct weir_request *request, struct users *ret)
+{
+    for (size_t i = 0; request; request = request->with, i++)
+        ret->of[i] = request->user.len > 0 || !ret->room
+                         ? request->user
+                         : ask_user(weir, request, ret->room + i * WEIR_USER_MAX, WEIR_USER_MAX);
+}
+
+const struct bound *weir_acquire_all(struct weir *weir, const struct weir_request *request, struct users *ret)
+{
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    ret->room = NULL;
+    if (!bound || !weir->options.user_id || !bound->wants_user || !lacks_user(request)) {
+        set_users(weir, request, ret);
+        return bound;
+    }
+    hazard_release();
+    ret->room = malloc(request_parts(request) * WEIR_USER_MAX);
+    if (!ret->room)
+        return NULL;
+    set_users(weir, request, ret);
+    bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound)
+        users_done(ret);
+    return bound;
+}
+
+void users_done(struct users *users)
+{
+    free(users->room);
+}
+
+/* ---- one decision ---- */
+
 /* A decision with more counters than fit on the stack. */
-static __attribute__((noinline)) int decide_large(const struct bound *bound, const struct weir_request *request, sv user,
-                                                  int64_t now_us, size_t needed, struct weir_verdict *ret)
+static __attribute__((noinline)) int decide_large(const struct bound *bound, const struct weir_request *request,
+                                                  const sv *users, int64_t now_us, size_t needed, struct weir_verdict *ret)
 {
     for (;;) {
         struct decision d = { .cap = needed, .verdict = ret };
         void *memory = needed ? malloc(needed * (sizeof *d.counters + sizeof *d.order)) : NULL;
         if (!memory) {
-            verdict_unjudged(ret, request);
+            parts_unjudged(request, ret);
             return WEIR_E_NO_MEMORY;
         }
         d.counters = memory;
         d.order = (struct counter **)(d.counters + needed);
-        bool planned = decision_plan(&d, bound, request, user, now_us, &needed);
+        bool planned = decision_plan(&d, bound, request, users, now_us, &needed);
         if (planned)
             decision_run(&d);
         free(memory);
@@ -51,7 +108,7 @@ static __attribute__((noinline)) int decide_large(const struct bound *bound, con
 }
 
 /* All rules count in cells. */
-static inline int decide_one(const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
+static inline int decide_one(const struct bound *bound, const struct weir_request *request, const sv *users, int64_t now_us,
                              struct weir_verdict *ret)
 {
     struct counter counters[COUNTERS_INLINE], *order[COUNTERS_INLINE];
@@ -61,10 +118,36 @@ static inline int decide_one(const struct bound *bound, const struct weir_reques
     d.order = order;
     d.cap = COUNTERS_INLINE;
     d.verdict = ret;
-    if (__builtin_expect(!decision_plan(&d, bound, request, user, now_us, &needed), 0))
-        return decide_large(bound, request, user, now_us, needed, ret);
+    if (__builtin_expect(!decision_plan(&d, bound, request, users, now_us, &needed), 0))
+        return decide_large(bound, request, users, now_us, needed, ret);
     decision_run(&d);
     return 0;
+}
+
+/* Several that are decided together, or one that does something else with its costs than most. */
+static __attribute__((noinline)) int check_special(struct weir *weir, const struct weir_request *request, int64_t now_us,
+                                                   int64_t until_us, struct weir_verdict *ret_verdict)
+{
+    struct users users;
+    if (!request_valid(request)) {
+        parts_unjudged(request, ret_verdict);
+        return WEIR_E_INVALID;
+    }
+    const struct bound *bound = weir_acquire_all(weir, request, &users);
+    if (!bound) {
+        parts_unjudged(request, ret_verdict);
+        return WEIR_E_NO_MEMORY;
+    }
+    int r = bound->remote ? weir_check_remote(weir, bound, request, users.of, now_us, until_us, ret_verdict)
+                          : decide_one(bound, request, users.of, now_us, ret_verdict);
+    hazard_release();
+    users_done(&users);
+    return r;
+}
+
+static inline bool is_special(const struct weir_request *request)
+{
+    return __builtin_expect(request->with || request->charging != WEIR_CHARGE_IF_ROOM, 0);
 }
 
 static inline int weir_check_until(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
@@ -73,16 +156,18 @@ static inline int weir_check_until(struct weir *weir, const struct weir_request 
     char user_buf[WEIR_USER_MAX];
     sv user;
     if (!clock_valid(now_us)) {
-        verdict_unjudged(ret_verdict, request);
+        parts_unjudged(request, ret_verdict);
         return WEIR_E_INVALID;
     }
+    if (is_special(request))
+        return check_special(weir, request, now_us, until_us, ret_verdict);
     const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
     if (!bound) {
         verdict_unjudged(ret_verdict, request);
         return WEIR_E_NO_MEMORY;
     }
-    int r = bound->remote ? weir_check_remote(weir, bound, request, user, now_us, until_us, ret_verdict)
-                          : decide_one(bound, request, user, now_us, ret_verdict);
+    int r = bound->remote ? weir_check_remote(weir, bound, request, &user, now_us, until_us, ret_verdict)
+                          : decide_one(bound, request, &user, now_us, ret_verdict);
     hazard_release();
     return r;
 }
@@ -120,6 +205,8 @@ static bool some_rule_looks_at(const struct bound *bound, const char *attribute,
             lower[i] = ascii_lower(name.ptr[i]);
         return name.len <= sizeof lower && ruleset_looks_at(bound->ruleset, ATTR_HEADER, sv_of(lower, name.len), now_us);
     }
+    if (sv_starts(name, SV("descriptor:")))
+        return ruleset_looks_at(bound->ruleset, ATTR_DESCRIPTOR, (sv){ 0 }, now_us);
     enum attribute found = attribute_find(name);
     if (found == ATTRIBUTE_COUNT || !(attribute_table[found].uses & (IN_MATCH | IN_BY)))
         return true;
@@ -211,11 +298,24 @@ static size_t decide_some(const struct bound *bound, const struct weir_request *
         d->order = order;
         d->cap = BATCH_ROOM - used;
         d->verdict = &ret[n];
-        if (!decision_plan(d, bound, &requests[n], requests[n].user, now_us, &needed))
+        if (is_special(&requests[n]) || !decision_plan(d, bound, &requests[n], &requests[n].user, now_us, &needed))
             break;
     }
     run_some(decisions, n);
     return n;
+}
+
+/* One that does not go with the others. */
+static int decide_apart(const struct weir *weir, const struct bound *bound, const struct weir_request *request,
+                        int64_t now_us, struct weir_verdict *ret)
+{
+    struct users users = { .room = NULL };
+    if (!request_valid(request)) {
+        parts_unjudged(request, ret);
+        return WEIR_E_INVALID;
+    }
+    set_users(weir, request, &users);
+    return decide_one(bound, request, users.of, now_us, ret);
 }
 
 static int check_each(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
@@ -244,7 +344,7 @@ int weir_check_batch(struct weir *weir, const struct weir_request *requests, siz
     for (size_t done = 0; done < count;) {
         size_t n = decide_some(bound, requests + done, count - done, now_us, ret_verdicts + done);
         if (n == 0) {
-            int r = decide_one(bound, &requests[done], requests[done].user, now_us, &ret_verdicts[done]);
+            int r = decide_apart(weir, bound, &requests[done], now_us, &ret_verdicts[done]);
             result = r < 0 ? r : result;
             n = 1;
         }

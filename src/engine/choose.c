@@ -71,7 +71,7 @@ const struct bound_set *bound_choose(const struct bound *bound, const struct bou
 /* Returns one value as facts spell it. They are made from a request that has nothing else. */
 static sv spell(struct facts *facts, const struct ruleset *ruleset, const struct rule_by *by, sv value)
 {
-    struct weir_header header = { by->header, value };
+    struct weir_header header = { by->name, value };
     struct weir_request request = { .headers = &header, .header_count = by->attribute == ATTR_HEADER };
     if (by->attribute == ATTR_ROUTE)
         request.path = value;
@@ -98,11 +98,26 @@ static sv spell_route(struct facts *facts, const struct ruleset *ruleset, const 
     return spell(facts, ruleset, by, sv_of(path, len));
 }
 
+/* All entries of a descriptor, as descriptor_text() writes them. */
+static sv spell_descriptor(struct facts *facts, sv value)
+{
+    char bytes[DESCRIPTOR_TEXT_MAX];
+    struct weir_header entries[WEIR_DESCRIPTOR_MAX];
+    if (value.len > sizeof bytes)
+        return (sv){ 0 };
+    struct weir_request request = { .descriptor = entries, .descriptor_count = descriptor_read(value, bytes, entries) };
+    return descriptor_text(&request, facts->descriptor_buf);
+}
+
 /* A network is counted as it is: people copy what they were shown. */
 sv counted_value(struct facts *facts, const struct ruleset *ruleset, const struct rule_by *by, sv value)
 {
     if (by->attribute == ATTR_ROUTE && value.len && memchr(value.ptr, '#', value.len))
         return spell_route(facts, ruleset, by, value);
+    if (by->attribute == ATTR_DESCRIPTOR && by->name.len == 0)
+        return spell_descriptor(facts, value);
+    if (by->attribute == ATTR_DESCRIPTOR || by->attribute == ATTR_DESCRIPTOR_KEYS)
+        return value;
     if (by->attribute != ATTR_IP)
         return spell(facts, ruleset, by, value);
     sv network = sv_trim_ows(value), address = sv_cut(&network, '/'); /* as the ip of a request is */

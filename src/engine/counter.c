@@ -44,16 +44,15 @@ void counter_note_refusal(struct decision *d, struct counter *c)
 /* What is in flight is not owed: it is over sooner or later. */
 static struct limit_state owe(struct decision *d, struct counter *c, const struct limit *rank, uint64_t cost)
 {
-    if (c->limit->limit.algorithm == LIMIT_CONCURRENT)
+    if (counter_limit(c)->algorithm == LIMIT_CONCURRENT)
         return (struct limit_state){ 0 };
-    return debt_add(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, rank, &c->window, c->ask.now_us,
-                    cost);
+    return debt_add(d->bound->cells, debt_cell(c), counter_limit(c), rank, &c->window, c->ask.now_us, cost);
 }
 
 /* The state that limit_report reads: this host's part of the window. */
 static void set_slice_state(struct counter *c, const struct slice_spent *spent)
 {
-    const struct limit *l = &c->limit->limit;
+    const struct limit *l = counter_limit(c);
     struct limit_count count = { .end_us = spent->end_us, .length = limit_length_pack(l->per_us) };
     if (l->algorithm == LIMIT_CALENDAR)
         count.length = limit_length_pack(c->window.end_us - c->window.start_us);
@@ -67,15 +66,15 @@ static void overdraw_slice(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
     uint64_t rest = c->ask.cost - rc->spent;
-    struct limit_count count = limit_count_read(&c->limit->limit, &c->window, c->look.state);
-    rc->owed = owe(d, c, &c->limit->limit, rest);
+    struct limit_count count = limit_count_read(counter_limit(c), &c->window, c->look.state);
+    rc->owed = owe(d, c, counter_limit(c), rest);
     count.count += rest;
     c->look.state = limit_count_state(&count);
 }
 
 static struct slice_spent spend(struct decision *d, struct counter *c, bool charge)
 {
-    const struct limit *l = &c->limit->limit;
+    const struct limit *l = counter_limit(c);
     if (l->overdraft && c->ask.cost > 0)
         return slice_spend_any(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, c->ask.cost, charge);
     return slice_spend(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, (uint32_t)c->ask.cost, charge);
@@ -84,7 +83,7 @@ static struct slice_spent spend(struct decision *d, struct counter *c, bool char
 static enum counter_outcome spend_slice(struct decision *d, struct counter *c, bool charge)
 {
     struct remote_counter *rc = remote_of(d, c);
-    const struct limit *l = &c->limit->limit;
+    const struct limit *l = counter_limit(c);
     uint64_t needs = limit_needs(l, c->ask.cost);
     if (needs > l->max || l->max == 0 || needs > SLICE_TOKENS_MAX) {
         rc->tokens = slice_spend(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, 0, false).left;
@@ -127,8 +126,8 @@ static void give_back_slice(struct decision *d, struct counter *c)
     const struct remote_counter *rc = remote_of(d, c);
     slice_unspend(d->bound->cells, c->ask.key, rc->end_us, rc->spent);
     if (rc->spent < c->ask.cost)
-        debt_undo(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, rc->owed, c->ask.now_us,
-                  c->ask.cost - rc->spent, decision_now_us(d));
+        debt_undo(d->bound->cells, debt_cell(c), counter_limit(c), rc->owed, c->ask.now_us, c->ask.cost - rc->spent,
+                  decision_now_us(d));
 }
 
 /* ---- charges that need no room ---- */
@@ -149,7 +148,7 @@ static void charge_store(struct decision *d, struct counter *c)
     if (remote_stand_in(d, c))
         charge_standin(d, c);
     else
-        owe(d, c, &c->limit->limit, c->ask.cost);
+        owe(d, c, counter_limit(c), c->ask.cost);
 }
 
 /* The slice is spent first: a request that finds nothing left of it asks the store, which is told of the debt then. */
@@ -157,7 +156,7 @@ static void charge_slice(struct decision *d, struct counter *c)
 {
     struct cells *cells = d->bound->cells;
     uint32_t slice = slice_size(c);
-    uint64_t max = c->limit->limit.max, cost = c->ask.cost;
+    uint64_t max = counter_limit(c)->max, cost = c->ask.cost;
     uint32_t left = slice_spend(cells, c->ask.key, slice, max, c->ask.now_us, 0, false).left;
     uint32_t part = cost < left ? (uint32_t)cost : left;
     struct slice_spent spent = slice_spend(cells, c->ask.key, slice, max, c->ask.now_us, part, true);
@@ -199,7 +198,7 @@ static enum counter_outcome look_at_standin(struct decision *d, struct counter *
 /* Only slots are held: other charges are owed to the store, and stay. */
 static enum counter_outcome take_standin_cell(struct decision *d, struct counter *c)
 {
-    if (c->limit->limit.algorithm == LIMIT_CONCURRENT)
+    if (counter_limit(c)->algorithm == LIMIT_CONCURRENT)
         return hold_take(d, c, NULL);
     return cell_taken(c, cells_take(d->bound->cells, &c->ask, &c->taken));
 }
@@ -221,10 +220,29 @@ static void give_back_standin(struct decision *d, struct counter *c)
     const struct remote_counter *rc = remote_of(d, c);
     if (rc->standin == ON_FAILURE_LOCAL)
         give_back_cell(d, c);
-    if (c->limit->limit.algorithm == LIMIT_CONCURRENT)
+    if (counter_limit(c)->algorithm == LIMIT_CONCURRENT)
         return;
-    debt_undo(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, rc->owed, c->ask.now_us, c->ask.cost,
-              decision_now_us(d));
+    debt_undo(d->bound->cells, debt_cell(c), counter_limit(c), rc->owed, c->ask.now_us, c->ask.cost, decision_now_us(d));
+}
+
+/* ---- joined, and counted already ---- */
+
+static enum counter_outcome leave_to_leader(struct decision *d, struct counter *c)
+{
+    (void)d;
+    return c->outcome = COUNTER_FITS;
+}
+
+static enum counter_outcome outcome_stands(struct decision *d, struct counter *c)
+{
+    (void)d;
+    return c->outcome;
+}
+
+static void charge_nothing(struct decision *d, struct counter *c)
+{
+    (void)d;
+    (void)c;
 }
 
 /* ---- all kinds ---- */
@@ -234,13 +252,149 @@ const struct counter_ops counter_ops[] = {
     [COUNTER_SLICE] = { look_at_slice, take_slice, give_back_slice, charge_slice },
     [COUNTER_STORE] = { pass_to_store, pass_to_store, leave_to_store, charge_store },
     [COUNTER_STANDIN] = { look_at_standin, take_standin, give_back_standin, charge_standin },
+    [COUNTER_JOINED] = { leave_to_leader, leave_to_leader, leave_to_store, charge_nothing },
+    [COUNTER_COUNTED] = { outcome_stands, outcome_stands, leave_to_store, charge_nothing },
 };
 
 void counter_give_back(struct decision *d, struct counter *c)
 {
-    CHECK(c->kind <= COUNTER_STANDIN);
+    CHECK(c->kind <= COUNTER_COUNTED);
     if (!c->held)
         return;
     c->held = false;
     counter_ops[c->kind].give_back(d, c);
+}
+
+/* ---- whatever the others say ---- */
+
+static void set_counted(struct counter *c, struct limit_state state, bool fits)
+{
+    c->look.state = state;
+    c->look.cell = NULL; /* a refusal has been noted */
+    c->state = &c->look.state;
+    c->outcome = fits ? COUNTER_FITS : COUNTER_REFUSES;
+    c->held = c->on_hold = false;
+    c->kind = COUNTER_COUNTED;
+}
+
+/* Taking ends holds that are over; charging does not. It fits if no more than the capacity is used after it. */
+static void charge_cell_always(struct decision *d, struct counter *c)
+{
+    const struct limit *limit = c->ask.limit;
+    struct cells_taken taken;
+    if (cells_take(d->bound->cells, &c->ask, &taken)) {
+        set_counted(c, taken.state, true);
+        return;
+    }
+    uint64_t cost = c->ask.cost;
+    c->ask.cost = cost <= WEIR_AMOUNT_MAX ? cost : WEIR_AMOUNT_MAX;
+    struct limit_state state = cells_charge(d->bound->cells, &c->ask, limit);
+    struct limit_report report = limit_report(limit, &c->window, state, c->ask.now_us, 0);
+    set_counted(c, state, limit->max > 0 && report.debt == 0 && cost <= WEIR_AMOUNT_MAX);
+    c->ask.cost = cost;
+}
+
+/* Nothing is left of the slice, and more is owed. */
+static void charge_slice_in_debt(struct decision *d, struct counter *c, bool fits)
+{
+    const struct limit *limit = counter_limit(c);
+    uint64_t cost = c->ask.cost;
+    c->ask.cost = cost <= WEIR_AMOUNT_MAX ? cost : WEIR_AMOUNT_MAX;
+    charge_slice(d, c);
+    c->ask.cost = cost;
+    struct slice_spent spent = slice_spend(d->bound->cells, c->ask.key, slice_size(c), limit->max, c->ask.now_us, 0, false);
+    if (spent.end_us == 0)
+        spent.end_us = limit->algorithm == LIMIT_CALENDAR ? c->window.end_us : c->ask.now_us + limit->per_us;
+    set_slice_state(c, &spent);
+    remote_of(d, c)->tokens = spent.left;
+    set_counted(c, *c->state, fits);
+}
+
+/* One that is short has room as far as is known: nobody waits for more. */
+static void charge_slice_always(struct decision *d, struct counter *c)
+{
+    struct remote_counter *rc = remote_of(d, c);
+    enum counter_outcome outcome = take_slice(d, c);
+    if (outcome != COUNTER_FITS) {
+        charge_slice_in_debt(d, c, outcome == COUNTER_SHORT);
+        return;
+    }
+    rc->renew = rc->renew || rc->spent < c->ask.cost; /* the ask takes the debt along */
+    set_counted(c, *c->state, true);
+}
+
+/* The cell is charged before the debt, as in take_standin(). A rule that denies goes on denying. */
+static void charge_standin_always(struct decision *d, struct counter *c)
+{
+    struct remote_counter *rc = remote_of(d, c);
+    uint64_t cost = c->ask.cost <= WEIR_AMOUNT_MAX ? c->ask.cost : WEIR_AMOUNT_MAX;
+    rc->insisted = true;
+    if (rc->standin == ON_FAILURE_LOCAL)
+        charge_cell_always(d, c);
+    else if (rc->standin == ON_FAILURE_ALLOW)
+        set_counted(c, *c->state, true);
+    rc->owed = owe(d, c, &rc->share, cost);
+}
+
+static void give_back_slice_any(struct decision *d, struct counter *c)
+{
+    struct remote_counter *rc = remote_of(d, c);
+    uint32_t slice = slice_size(c);
+    slice_give_back(d->bound->cells, c->ask.key, slice, c->ask.cost, c->ask.now_us);
+    struct slice_spent spent =
+        slice_spend(d->bound->cells, c->ask.key, slice, counter_limit(c)->max, c->ask.now_us, 0, false);
+    set_slice_state(c, &spent);
+    rc->tokens = spent.left;
+    set_counted(c, *c->state, true);
+}
+
+static void give_back_standin_any(struct decision *d, struct counter *c)
+{
+    struct cells_ask owed = c->ask;
+    owed.key = debt_cell(c);
+    owed.limit = counter_limit(c);
+    cells_give_back(d->bound->cells, &owed);
+    if (remote_of(d, c)->standin == ON_FAILURE_LOCAL)
+        set_counted(c, cells_give_back(d->bound->cells, &c->ask), true);
+    else
+        set_counted(c, *c->state, true);
+}
+
+static void give_back_any(struct decision *d, struct counter *c)
+{
+    if (c->kind == COUNTER_STORE || c->kind == COUNTER_JOINED || c->kind == COUNTER_COUNTED)
+        return;
+    if (!d->charges || c->ask.cost == 0) {
+        counter_look(d, c);
+        set_counted(c, *c->state, true);
+    } else if (c->kind == COUNTER_CELL) {
+        set_counted(c, cells_give_back(d->bound->cells, &c->ask), true);
+    } else if (c->kind == COUNTER_SLICE) {
+        give_back_slice_any(d, c);
+    } else {
+        give_back_standin_any(d, c);
+    }
+}
+
+static void charge_always(struct decision *d, struct counter *c)
+{
+    if (!d->charges || !counter_insists(c))
+        return;
+    if (c->kind == COUNTER_CELL)
+        charge_cell_always(d, c);
+    else if (c->kind == COUNTER_SLICE)
+        charge_slice_always(d, c);
+    else if (c->kind == COUNTER_STANDIN && !remote_of(d, c)->insisted)
+        charge_standin_always(d, c);
+}
+
+void counters_insist(struct decision *d, size_t from, size_t end)
+{
+    for (size_t i = from; i < end; i++) {
+        struct counter *c = &d->counters[i];
+        if (c->charging == WEIR_GIVE_BACK)
+            give_back_any(d, c);
+        else if (c->charging == WEIR_CHARGE_ALWAYS)
+            charge_always(d, c);
+    }
 }

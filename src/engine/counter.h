@@ -73,6 +73,11 @@ static inline enum counter_outcome counter_take_looked(struct decision *d, struc
     return cell_taken(c, cells_take_looked(d->bound->cells, &c->ask, &c->look, &c->taken));
 }
 
+/* Charges or gives back, once, those of these counters that insist, whatever the others say: from then on their outcome
+ * stands (COUNTER_COUNTED). What counts in the store is part of the call. A request that charges nothing only looks at
+ * them. */
+void counters_insist(struct decision *d, size_t from, size_t end);
+
 /* Does nothing to a counter that is not held. */
 void counter_give_back(struct decision *d, struct counter *c);
 /* A cell that refuses has to know it. Otherwise its subject would be locked out by a clock that was wrong, or would be

@@ -9,16 +9,14 @@
 #include "base/check.h"
 #include "engine/counter.h"
 #include "engine/handle.h"
+#include "engine/parts.h"
 #include "engine/penalty.h"
 #include "engine/receipt.h"
 #include "engine/remote.h"
 #include "engine/tell.h"
 #include "engine/verdict.h"
 
-enum {
-    STALE_TRIES = 3,       /* then the store's clock is not to be trusted */
-    DENIED_RETRY_MS = 1000 /* Retry-After of a refusal because the store is unavailable */
-};
+enum { STALE_TRIES = 3 }; /* then the store's clock is not to be trusted */
 
 /* ---- a group ---- */
 
@@ -48,8 +46,9 @@ static enum counter_outcome look_at_all(struct decision *d, const struct group *
 
 static int compare_keys(const void *a, const void *b)
 {
-    uint64_t x = (*(struct counter *const *)a)->ask.key, y = (*(struct counter *const *)b)->ask.key;
-    return (x > y) - (x < y);
+    const struct counter *x = *(struct counter *const *)a, *y = *(struct counter *const *)b;
+    int order = (x->ask.key > y->ask.key) - (x->ask.key < y->ask.key);
+    return order ? order : (x > y) - (x < y);
 }
 
 enum { RANKED = 8 };
@@ -129,12 +128,28 @@ static void count_not_asked(const struct decision *d)
         weir->ops->count(weir->store, STORE_NOT_ASKED, 1);
 }
 
+/* This host refuses. What is charged all the same has to be charged in the store, too. */
+static enum decision_state after_refusal(struct decision *d)
+{
+    if (__builtin_expect(!d->insists, 1))
+        return DECISION_REPORT;
+    if (!remote_insists_in_store(d))
+        return DECISION_REPORT;
+    d->remote->refused = true;
+    if (!weir_store_up(d->remote->weir)) {
+        count_not_asked(d);
+        return DECISION_WITHOUT;
+    }
+    remote_make_call(d);
+    return DECISION_CALL;
+}
+
 /* The counters of this host have this outcome. */
 static enum decision_state after_take(struct decision *d, enum counter_outcome outcome)
 {
     remote_renew_slices(d);
     if (outcome == COUNTER_REFUSES)
-        return DECISION_REPORT;
+        return after_refusal(d);
     if (outcome == COUNTER_SHORT) {
         if (d->remote->may_wait && remote_ask_for_short(d))
             return DECISION_SLICES;
@@ -162,13 +177,50 @@ static enum decision_state refuse_penalised(struct decision *d)
     for (size_t i = 0; i < d->enforced; i++)
         if (d->counters[i].outcome == COUNTER_SHORT)
             d->counters[i].outcome = COUNTER_FITS;
-    return DECISION_REPORT;
+    return d->remote ? after_refusal(d) : DECISION_REPORT;
+}
+
+/* A decision that waits for slices may be begun again by its caller: see weir_check_soon(). So what is charged in any case
+ * has to wait, too. Returns whether slices are short, and nothing refuses. */
+static bool lacks_slices(struct decision *d)
+{
+    bool lacks = false;
+    for (size_t i = 0; d->remote && i < d->enforced; i++) {
+        struct counter *c = &d->counters[i];
+        if (c->charging == WEIR_GIVE_BACK)
+            continue;
+        enum counter_outcome outcome = counter_look(d, c);
+        if (outcome == COUNTER_REFUSES)
+            return false;
+        lacks = lacks || outcome == COUNTER_SHORT;
+    }
+    return lacks;
+}
+
+/* Penalties, and what is charged or given back in any case. Returns true if the limits need not be asked; *ret is the next
+ * state then. */
+static __attribute__((noinline)) bool begin_take(struct decision *d, enum decision_state *ret)
+{
+    bool penalised = d->penalties && decision_find_penalties(d);
+    if (d->insists && !penalised && lacks_slices(d)) {
+        *ret = after_take(d, COUNTER_SHORT);
+        return true;
+    }
+    if (d->insists) {
+        counters_insist(d, 0, d->enforced);
+        if (d->remote)
+            d->remote->may_wait = false;
+    }
+    if (penalised)
+        *ret = refuse_penalised(d);
+    return penalised;
 }
 
 static enum decision_state step_take(struct decision *d)
 {
-    if (__builtin_expect(d->penalties, 0) && decision_find_penalties(d))
-        return refuse_penalised(d);
+    enum decision_state next;
+    if (__builtin_expect(d->penalties | d->insists, 0) && begin_take(d, &next))
+        return next;
     struct group enforced = enforced_of(d);
     enum counter_outcome outcome = take_group(d, &enforced, d->charges);
     d->allowed = outcome == COUNTER_FITS;
@@ -188,7 +240,7 @@ static enum decision_state step_settle(struct decision *d)
     if (r->call.result != STORE_DECIDED)
         return DECISION_WITHOUT;
     remote_take_answer(d);
-    d->allowed = r->call.allowed; /* what this host counts has room: otherwise the store had not been asked */
+    d->allowed = r->call.allowed && !r->refused;
     return DECISION_REPORT;
 }
 
@@ -221,43 +273,18 @@ static __attribute__((noinline)) bool shadow_refuses(struct decision *d, size_t 
 
 static void decide_shadows(struct decision *d)
 {
-    bool charge = d->charges && d->allowed;
+    bool charge = d->charges && d->allowed, alone = d->parts == 1;
+    if (__builtin_expect(d->insists, 0))
+        counters_insist(d, d->enforced, d->count);
     for (size_t i = d->enforced, count; i < d->count; i += count) {
         count = decision_rule_counters(d, i);
-        if (shadow_refuses(d, i, count, charge))
-            verdict_add_shadow(d, d->counters[i].rule);
+        if (shadow_refuses(d, i, count, charge) && alone)
+            verdict_add_shadow(d->verdict, d->request->shadows, d->counters[i].rule);
     }
+    if (!alone)
+        parts_report_shadows(d);
     if (d->remote)
         remote_renew_slices(d);
-}
-
-static bool denies(const struct decision *d, const struct counter *c)
-{
-    return c->kind == COUNTER_STANDIN && remote_of(d, c)->standin == ON_FAILURE_DENY;
-}
-
-/* Refused because the store is unavailable: the verdict names a rule that denies then, not one that has no room. */
-static void report_denied(struct decision *d)
-{
-    for (size_t i = 0; i < d->enforced; i++)
-        d->counters[i].outcome = denies(d, &d->counters[i]) ? COUNTER_REFUSES : COUNTER_FITS;
-    d->penalised = NULL;
-    verdict_fill(d);
-    d->verdict->status = 503;
-    d->verdict->unavailable = true;
-    d->verdict->remaining = 0;
-    d->verdict->retry_after_ms = DENIED_RETRY_MS;
-}
-
-static void report_remote_refusal(struct decision *d)
-{
-    give_back_all(d);
-    for (size_t i = 0; i < d->enforced; i++)
-        if (denies(d, &d->counters[i])) {
-            report_denied(d);
-            return;
-        }
-    verdict_fill(d);
 }
 
 static bool has_held_slices(const struct decision *d)
@@ -283,21 +310,55 @@ static void make_receipt(struct decision *d)
         tell_store(d->remote->weir, receipt, &(struct telling){ .what = TELL_ENTERED, .now_us = d->now_us });
 }
 
+static enum decision_state report_repeated(struct decision *d)
+{
+    verdict_repeated(d->verdict, d->repeated);
+    parts_repeated(d);
+    return DECISION_DONE;
+}
+
+/* The same as step_report for several requests: each has a verdict of its own besides. */
+static __attribute__((noinline)) enum decision_state report_together(struct decision *d)
+{
+    parts_clear(d->request);
+    if (d->repeated.len > 0)
+        return report_repeated(d);
+    if (d->penalties && !d->allowed && (d->charges || d->request->attempt))
+        decision_count_refusals(d);
+    if (d->remote && !d->allowed)
+        give_back_all(d);
+    parts_report(d);
+    if (d->allowed)
+        verdict_fill(d);
+    else
+        verdict_refuse(d);
+    if (d->count > d->enforced)
+        decide_shadows(d);
+    if (d->remote)
+        remote_report_overdrafts(d);
+    parts_each_rule(d);
+    if ((d->request->receipt || d->holds) && d->allowed && d->charges)
+        make_receipt(d);
+    return DECISION_DONE;
+}
+
 static enum decision_state step_report(struct decision *d)
 {
     const struct weir_request *request = d->request;
+    if (__builtin_expect(d->parts > 1, 0))
+        return report_together(d);
     if (__builtin_expect(request->receipt || request->shadows || request->usage, 0))
         request_clear(request);
-    if (__builtin_expect(d->repeated.len > 0, 0)) {
-        verdict_repeated(d->verdict, d->repeated);
-        return DECISION_DONE;
-    }
+    if (__builtin_expect(d->repeated.len > 0, 0))
+        return report_repeated(d);
     if (__builtin_expect(d->penalties, 0) && !d->allowed && (d->charges || request->attempt))
         decision_count_refusals(d);
-    if (__builtin_expect(d->remote && !d->allowed, 0))
-        report_remote_refusal(d);
-    else
+    if (__builtin_expect(d->remote && !d->allowed, 0)) {
+        give_back_all(d);
+        verdict_refuse(d);
+    } else {
         verdict_fill(d);
+    }
     if (__builtin_expect(request->usage != NULL, 0))
         usage_fill(d);
     if (d->count > d->enforced)
@@ -308,6 +369,8 @@ static enum decision_state step_report(struct decision *d)
         verdict_each_rule(d);
     if (__builtin_expect(request->receipt || d->holds, 0) && d->allowed && d->charges)
         make_receipt(d);
+    if (__builtin_expect(request->own != NULL, 0))
+        *request->own = *d->verdict;
     return DECISION_DONE;
 }
 
@@ -373,8 +436,12 @@ static bool make_up(struct decision *d)
 {
     struct store_call *call = &d->remote->call;
     bool made_up = false;
-    if (call->result != STORE_DECIDED || !call->allowed || !call->charge)
+    if (call->result != STORE_DECIDED || !call->charge)
         return false;
+    if (d->insists)
+        made_up = remote_undo_insisted(d);
+    if (!call->allowed)
+        return made_up;
     if (!d->allowed) {
         remote_settle_call(d, false);
         return true;

@@ -64,12 +64,55 @@ struct counter {
     uint64_t origin;                 /* of a hold: cells_origin */
     enum counter_kind kind : 8;
     enum counter_outcome outcome : 8; /* of the last look or take */
+    bool joinable;                    /* on_hold: it may be joined with others: see cells_terms */
     bool held;                        /* charged by this decision, and not given back */
-    bool on_hold;                     /* … and the charge is a hold … */
-    bool joinable;                    /* … that may be joined with others: see cells_terms */
+    bool on_hold;                     /* … and the charge is a hold */
     uint8_t reading;                  /* of the path, for the subject: see facts_select_reading */
     enum counter_penalty penalty : 8;
+    uint8_t part;                    /* number of the request that it belongs to, of those decided together */
+    enum weir_charging charging : 8; /* what happens to the cost */
+    bool given;                      /* the request brings the limit: `numbers` */
+    /* Only where several requests are decided together, see parts.c: the counter that counts for this one, too, or its own
+     * number; and the costs of all that it counts for, up to this one and with it. */
+    uint32_t leader;
+    uint64_t so_far;
+    struct limit_state own_state;
+    struct counter_view {
+        uint64_t cost;
+        const struct limit_state *state;
+        enum counter_outcome outcome;
+    } view;
+    struct limit numbers; /* given: those of the request … */
+    int64_t length_us;    /* … and the length of its window */
 };
+
+/* Returns the numbers of the counter's limit. A stand-in may have others: ask.limit. */
+static inline const struct limit *counter_limit(const struct counter *c)
+{
+    return __builtin_expect(c->given, 0) ? &c->numbers : &c->limit->limit;
+}
+
+/* Returns the subject as it is part of the keys of its cells. Limits that requests bring count apart for each length of
+ * their window. */
+static inline uint64_t counter_subject(const struct counter *c)
+{
+    return __builtin_expect(c->given, 0) ? c->subject ^ key_mix((uint64_t)c->length_us, 1) : c->subject;
+}
+
+/* Returns whether it is charged, or given back, whatever the other counters say. */
+static inline bool counter_insists(const struct counter *c)
+{
+    return __builtin_expect(c->charging != WEIR_CHARGE_IF_ROOM, 0) && c->ask.cost > 0;
+}
+
+/* Returns the window of a calendar limit at this time. Those of limits that requests bring are counted from 1970. */
+static inline struct window counter_window(const struct counter *c, int64_t now_us)
+{
+    if (__builtin_expect(!c->given, 1))
+        return limit_current_window(c->limit, now_us);
+    int64_t start_us = now_us - now_us % c->length_us;
+    return (struct window){ start_us, start_us + c->length_us };
+}
 
 enum decision_state {
     DECISION_TAKE,
@@ -91,28 +134,37 @@ struct decision {
     /* Some enforced rule has penalties. Only then the following count: from TAKE on, the counter of the penalised subject
      * that has to wait longest, and how long; NULL: none is penalised. */
     bool penalties;
+    bool insists; /* some request charges always, or gives back */
     const struct counter *penalised;
     int64_t penalty_us;
     const struct bound *bound;
-    const struct weir_request *request;
+    const struct weir_request *request; /* the first of those decided together */
+    size_t parts;                       /* how many there are */
     int64_t now_us;
-    /* Those of enforced rules first, then those of shadow rules, each in file order. A rule that counts by path has its
-     * limits once for each subject, one subject after another. */
+    /* Those of enforced rules first, then those of shadow rules; of each mode one request after another, in file order. A
+     * rule that counts by path has its limits once for each subject, one subject after another. */
     struct counter *counters;
     struct counter **order; /* decisions that are run one after another may share it */
     size_t cap;             /* of both */
     size_t enforced, count;
-    sv repeated; /* the request repeats this header with different values, and is refused: there are no counters */
+    sv repeated; /* a request repeats this header with different values: all are refused, and there are no counters */
+    size_t repeated_part; /* which one */
     struct weir_verdict *verdict;
     struct remote *remote; /* NULL: all counters are cells of this host */
+    size_t remote_from;    /* number of the first counter in remote->counters; 0, but for a part: see parts.c */
 };
 
 enum { COUNTERS_INLINE = 32 }; /* a request with more limits takes memory from the heap */
 
-/* Makes the counters of a request in d->counters and d->order, which have room for d->cap; d->remote may be NULL. Returns
- * false if there is too little room: *ret_needed is the room that is needed, or 0 if out of memory. */
-bool decision_plan(struct decision *d, const struct bound *bound, const struct weir_request *request, sv user,
+/* Makes the counters of a request, and of those that are decided together with it, in d->counters and d->order, which have
+ * room for d->cap; d->remote may be NULL. `users` has the user of each. Returns false if there is too little room:
+ * *ret_needed is the room that is needed, or 0 if out of memory. */
+bool decision_plan(struct decision *d, const struct bound *bound, const struct weir_request *request, const sv *users,
                    int64_t now_us, size_t *ret_needed);
+/* Makes the counters of a rule for one subject. Returns their end. */
+struct counter *decision_plan_set(struct counter *counters, const struct bound *bound, const struct bound_rule *rule,
+                                  const struct bound_set *set, uint64_t subject, const struct weir_request *request,
+                                  int64_t now_us);
 
 /* Runs until it stops: at DECISION_DONE d->verdict is filled. */
 void decision_run(struct decision *d);
@@ -131,11 +183,11 @@ void decision_aftermath(struct decision *d);
 void decision_look(struct decision *d);
 void decision_looked(struct decision *d);
 
-/* Returns how many counters from i on are of the same rule. */
+/* Returns how many counters from i on are of the same rule, and of the same request. */
 static inline size_t decision_rule_counters(const struct decision *d, size_t i)
 {
     size_t end = i;
-    while (end < d->count && d->counters[end].rule == d->counters[i].rule)
+    while (end < d->count && d->counters[end].rule == d->counters[i].rule && d->counters[end].part == d->counters[i].part)
         end++;
     return end - i;
 }

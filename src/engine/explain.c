@@ -1,21 +1,24 @@
 #include "engine/explain.h"
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "engine/counter.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
+#include "engine/parts.h"
 #include "engine/remote.h"
 
-static struct explained_limit explained(const struct bound_limit *limit, const struct window *window,
-                                        struct limit_state state, int64_t now_us, uint64_t cost)
+static struct explained_limit explained(const struct counter *c, struct limit_state state)
 {
+    const struct limit *limit = counter_limit(c);
+    int64_t now_us = c->ask.now_us;
     return (struct explained_limit){
-        .spec = limit->spec,
-        .limit = limit->limit,
-        .window = *window,
-        .cost = cost,
-        .report = limit_report(&limit->limit, window, state, now_us, limit_needs(&limit->limit, cost)),
-        .lasts_us = limit_lasts_us(&limit->limit, window, state, now_us),
+        .spec = c->limit->spec,
+        .limit = *limit,
+        .window = c->window,
+        .cost = c->ask.cost,
+        .report = limit_report(limit, &c->window, state, now_us, limit_needs(limit, c->ask.cost)),
+        .lasts_us = limit_lasts_us(limit, &c->window, state, now_us),
     };
 }
 
@@ -29,33 +32,41 @@ struct explaining {
     const struct weir_request *request;
     const struct explain_sink *sink;
     void *data;
-    bool counted[WEIR_COSTS_MAX]; /* for each of the request's costs: some limit that applies counts its unit */
+    bool counted[WEIR_COSTS_MAX];        /* for each of the request's costs: some limit that applies counts its unit */
+    const struct bound_rule **replacing; /* rules that apply, to it or to those decided with it, and replace others */
+    size_t replacing_count;
 };
 
-static void explain_limit(const struct explaining *x, const struct bound_limit *limit, uint64_t subject,
-                          struct explained_limit *ret)
+/* In cells of this host. */
+static void explain_cells(const struct explaining *x, const struct bound_rule *rule, const struct bound_set *set,
+                          uint64_t subject, struct explained_limit *ret)
 {
-    struct window window = limit_current_window(limit, x->now_us);
-    uint64_t cost = limit_cost(limit, x->request);
-    struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, x->now_us, cost };
-    struct cells_look look;
-    cells_look(x->bound->cells, &ask, &look);
-    *ret = explained(limit, &window, look.state, x->now_us, cost);
-    ret->fits = look.fits;
-    ret->holds_known = true;
-    ret->on_hold = cells_holds(x->bound->cells, ask.key, &limit->limit, x->now_us).amount;
+    struct counter counters[RULE_LIMITS_MAX];
+    const struct counter *end = decision_plan_set(counters, x->bound, rule, set, subject, x->request, x->now_us);
+    for (struct counter *c = counters; c < end; c++, ret++) {
+        struct cells_look look;
+        cells_look(x->bound->cells, &c->ask, &look);
+        *ret = explained(c, look.state);
+        ret->fits = look.fits;
+        ret->holds_known = true;
+        ret->on_hold = cells_holds(x->bound->cells, c->ask.key, c->ask.limit, x->now_us).amount;
+    }
 }
 
-static void explain_unknown(const struct explaining *x, const struct bound_limit *limit, struct explained_limit *ret)
+static void explain_unknown(const struct explaining *x, const struct bound_rule *rule, const struct bound_set *set,
+                            uint64_t subject, struct explained_limit *ret)
 {
-    struct window window = limit_current_window(limit, x->now_us);
-    *ret = explained(limit, &window, (struct limit_state){ 0 }, x->now_us, limit_cost(limit, x->request));
-    ret->fits = ret->unknown = true;
+    struct counter counters[RULE_LIMITS_MAX];
+    const struct counter *end = decision_plan_set(counters, x->bound, rule, set, subject, x->request, x->now_us);
+    for (struct counter *c = counters; c < end; c++, ret++) {
+        *ret = explained(c, (struct limit_state){ 0 });
+        ret->fits = ret->unknown = true;
+    }
 }
 
 /* As the store, or the slice, has it. */
-static void explain_remote(const struct explaining *x, const struct bound_set *set, uint64_t subject,
-                           struct explained_limit *limits)
+static void explain_remote(const struct explaining *x, const struct bound_rule *rule, const struct bound_set *set,
+                           uint64_t subject, struct explained_limit *limits)
 {
     if (!x->decision)
         return;
@@ -64,17 +75,17 @@ static void explain_remote(const struct explaining *x, const struct bound_set *s
     while (i < d->count && (d->counters[i].limit != set->limits || d->counters[i].subject != subject))
         i++;
     /* Nobody asks the store about a request that is refused for a repeated header: it has no counters. */
-    for (size_t k = 0; i == d->count && k < set->limit_count; k++)
-        explain_unknown(x, &set->limits[k], &limits[k]);
+    if (i == d->count)
+        explain_unknown(x, rule, set, subject, limits);
     for (size_t k = 0; k < set->limit_count && i < d->count; k++, i++) {
         const struct counter *c = &d->counters[i];
-        limits[k] = explained(c->limit, &c->window, *c->state, c->ask.now_us, c->ask.cost);
+        limits[k] = explained(c, *c->state);
         limits[k].fits = c->outcome != COUNTER_REFUSES;
         limits[k].unknown = !x->known;
         if (!x->known)
             limits[k].lasts_us = LIMIT_NEVER_US;
         limits[k].held = remote_of(d, c)->tokens;
-        if (set->counter == COUNTER_SLICE && limit_needs(&c->limit->limit, c->ask.cost) > SLICE_TOKENS_MAX) {
+        if (set->counter == COUNTER_SLICE && limit_needs(counter_limit(c), c->ask.cost) > SLICE_TOKENS_MAX) {
             limits[k].fits = false;
             limits[k].report.retry_after_us = LIMIT_NEVER_US;
         }
@@ -102,11 +113,10 @@ static void explain_limits(const struct explaining *x, const struct bound_rule *
     if (rule->penalty && set->limit_count > 0)
         ret->penalty = penalty_look(x->bound->cells, rule, subject, x->now_us);
     if (set->counter != COUNTER_CELL) {
-        explain_remote(x, set, subject, ret->limits);
+        explain_remote(x, rule, set, subject, ret->limits);
         return;
     }
-    for (size_t i = 0; i < set->limit_count; i++)
-        explain_limit(x, &set->limits[i], subject, &ret->limits[i]);
+    explain_cells(x, rule, set, subject, ret->limits);
 }
 
 static bool have_room(const struct explained_rule *rule)
@@ -135,6 +145,19 @@ static void note_units(struct explaining *x, size_t index)
     facts_select_reading(x->facts, shown);
 }
 
+/* A rule that matches may be left out all the same. */
+static void leave_out(const struct explaining *x, size_t index, struct explained_rule *ret)
+{
+    const struct bound_rule *rules = x->bound->rules;
+    if (rules[index].given && x->request->given_window_ms == 0)
+        ret->reason = MATCH_NO_LIMIT;
+    for (size_t i = 0; ret->reason == MATCH_YES && i < x->replacing_count; i++)
+        if (bound_replaces(x->replacing[i], (uint32_t)index)) {
+            ret->reason = MATCH_REPLACED;
+            ret->detail = x->replacing[i]->rule->id;
+        }
+}
+
 static void explain_rule(struct explaining *x, size_t index, struct explained_rule *ret)
 {
     const struct bound *bound = x->bound;
@@ -148,6 +171,8 @@ static void explain_rule(struct explaining *x, size_t index, struct explained_ru
     ret->plan = NULL;
     ret->override = NULL;
     ret->penalty = (struct penalty_view){ 0 };
+    if (ret->reason == MATCH_YES)
+        leave_out(x, index, ret);
     if (ret->reason != MATCH_YES)
         return;
     note_units(x, index);
@@ -184,17 +209,44 @@ static void explain_rules(const struct decision *decision, bool known, void *dat
     explain_units(x);
 }
 
-static int explain_in(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+/* Finds the rules that replace others, for all requests that are decided together. */
+static void find_replacing(struct explaining *x, const sv *users)
+{
+    size_t count = ruleset_rules(x->bound->ruleset)->rule_count, part = 0;
+    sv detail;
+    for (const struct weir_request *request = x->request; request; request = request->with, part++) {
+        struct facts facts;
+        facts_init(&facts, x->bound->ruleset, request, users[part]);
+        for (size_t i = 0; i < count; i++) {
+            const struct bound_rule *rule = &x->bound->rules[i];
+            if (rule->replace_count > 0 && !(rule->given && request->given_window_ms == 0) &&
+                ruleset_explain(x->bound->ruleset, i, &facts, x->now_us, &detail) == MATCH_YES)
+                x->replacing[x->replacing_count++] = rule;
+        }
+    }
+}
+
+static int explain_in(struct weir *weir, const struct bound *bound, const struct weir_request *request, const sv *users,
                       int64_t now_us, const struct explain_sink *sink, void *data)
 {
     struct facts facts;
     struct explaining x = {
         .bound = bound, .facts = &facts, .now_us = now_us, .request = request, .sink = sink, .data = data
     };
-    facts_init(&facts, bound->ruleset, request, user);
+    size_t rules = ruleset_rules(bound->ruleset)->rule_count;
+    CLEANUP_FREE const struct bound_rule **replacing =
+        bound->replaces ? cleanup_calloc(rules * request_parts(request), sizeof(struct bound_rule *)) : NULL;
+    x.replacing = replacing;
+    if (bound->replaces && !replacing)
+        return WEIR_E_NO_MEMORY;
+    if (bound->replaces)
+        find_replacing(&x, users);
+    facts_init(&facts, bound->ruleset, request, *users);
     sink->request(&facts, data);
+    struct weir_request alone = *request;
+    alone.with = NULL;
     if (bound->remote)
-        return weir_look_remote(weir, bound, request, user, now_us, explain_rules, &x);
+        return weir_look_remote(weir, bound, &alone, users, now_us, explain_rules, &x);
     explain_rules(NULL, true, &x);
     return 0;
 }
@@ -202,24 +254,26 @@ static int explain_in(struct weir *weir, const struct bound *bound, const struct
 int weir_explain(struct weir *weir, const struct weir_request *request, int64_t now_us, const struct explain_sink *sink,
                  void *data)
 {
-    if (!clock_valid(now_us))
-        return WEIR_E_INVALID;
-    char user_buf[WEIR_USER_MAX];
+    struct users users;
     struct weir_request peek = *request;
-    const struct bound *bound = weir_acquire(weir, request, user_buf, &peek.user);
+    if (!clock_valid(now_us) || !request_valid(request))
+        return WEIR_E_INVALID;
+    const struct bound *bound = weir_acquire_all(weir, request, &users);
     if (!bound)
         return WEIR_E_NO_MEMORY;
     peek.peek = true;
-    int r = explain_in(weir, bound, &peek, peek.user, now_us, sink, data);
+    peek.user = users.of[0];
+    int r = explain_in(weir, bound, &peek, users.of, now_us, sink, data);
     hazard_release();
     struct weir_verdict verdict;
     struct weir_shadows shadows;
-    if (r < 0)
-        return r;
-    peek.shadows = &shadows;
-    r = weir_check(weir, &peek, now_us, &verdict);
-    if (r == 0)
-        sink->verdict(&peek, &verdict, data);
+    if (r == 0) {
+        peek.shadows = &shadows;
+        r = weir_check(weir, &peek, now_us, &verdict);
+        if (r == 0)
+            sink->verdict(&peek, &verdict, data);
+    }
+    users_done(&users);
     return r;
 }
 
@@ -237,7 +291,7 @@ static void explain_looked(const struct decision *decision, bool known, void *da
     struct subject_looking *looking = data;
     looking->explaining.decision = decision;
     looking->explaining.known = known;
-    explain_remote(&looking->explaining, looking->set, looking->named->hash, looking->rule->limits);
+    explain_remote(&looking->explaining, looking->named->rule, looking->set, looking->named->hash, looking->rule->limits);
 }
 
 /* A cost of 1 in each unit that the limits count. */
@@ -303,9 +357,10 @@ static int explain_named(struct weir *weir, const struct named *named, const str
     memcpy(ret->by, named->values, sizeof ret->by);
     if (named->rule->penalty && ret->limit_count > 0)
         ret->penalty = penalty_look(bound->cells, named->rule, named->hash, now_us);
-    if (ret->counting == COUNTER_CELL)
-        for (size_t i = 0; i < ret->limit_count; i++)
-            explain_limit(&looking.explaining, &looking.set->limits[i], named->hash, &ret->limits[i]);
+    if (named->rule->given && looking.set == &named->rule->own)
+        ret->limit_count = 0; /* each request brings its own */
+    if (ret->counting == COUNTER_CELL && ret->limit_count > 0)
+        explain_cells(&looking.explaining, named->rule, looking.set, named->hash, ret->limits);
     else if (ret->limit_count > 0)
         r = weir_look_decision(decision_new_for(weir, bound, named, looking.set, &request, now_us), explain_looked,
                                &looking);

@@ -64,17 +64,29 @@ enum { WEIR_USER_MAX = 512 }; /* bytes of what options.user_id says */
 const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
                                  sv *ret_user);
 
+/* Returns whether a request and those that are decided together with it can be judged: there are not too many, and what
+ * they do with their costs goes together. */
+bool request_valid(const struct weir_request *request);
+/* The users of requests that are decided together, which are valid. */
+struct users {
+    sv of[WEIR_TOGETHER_MAX];
+    char *room; /* for what options.user_id says; NULL: nobody was asked */
+};
+/* weir_acquire for all of them; users_done afterwards, unless NULL is returned. */
+const struct bound *weir_acquire_all(struct weir *weir, const struct weir_request *request, struct users *ret);
+void users_done(struct users *users);
+
 /* From block.c: decides by rules some of which are leased or exact, and waits for the store. until_us < 0: it waits for
  * slices, too, until the deadline. Else it does not wait for slices: it asks for them while now_us is before until_us, and
  * returns 1. */
-int weir_check_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+int weir_check_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, const sv *users,
                       int64_t now_us, int64_t until_us, struct weir_verdict *ret);
 /* Looks at all that a request would be charged for, in the store too, and charges nothing. `look` is given the decision
  * with the state of each counter. `known` is false if the store did not answer in time: then counters in the store look
  * unused. */
 struct decision;
 typedef void weir_look_sink(const struct decision *d, bool known, void *data);
-int weir_look_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+int weir_look_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, const sv *users,
                      int64_t now_us, weir_look_sink *look, void *data);
 /* The same for the counters of a decision that is on the heap, which it frees. NULL: out of memory. */
 int weir_look_decision(struct decision *d, weir_look_sink *look, void *data);

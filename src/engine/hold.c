@@ -38,7 +38,7 @@ static void refuse_hold(struct decision *d, struct counter *c)
 {
     c->ask.cost = WEIR_AMOUNT_MAX + 1;
     for (size_t i = 0; i < d->count; i++)
-        if (d->counters[i].rule == c->rule)
+        if (d->counters[i].rule == c->rule && d->counters[i].kind != COUNTER_JOINED)
             d->counters[i].kind = COUNTER_CELL;
 }
 
@@ -47,6 +47,8 @@ void hold_plan(struct decision *d)
     bool reserves = d->request->ttl_ms > 0;
     for (size_t i = 0; i < d->count; i++) {
         struct counter *c = &d->counters[i];
+        if (c->kind == COUNTER_JOINED)
+            continue;
         bool slot = c->ask.limit->algorithm == LIMIT_CONCURRENT;
         bool in_cell = c->ask.cost > 0 && hold_wants(d, c);
         d->holds = d->holds || in_cell || (c->ask.cost > 0 && reserves && c->kind == COUNTER_STORE);

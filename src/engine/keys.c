@@ -1,5 +1,7 @@
 #include "engine/keys.h"
 
+#include <stdio.h>
+
 #include "base/sha256.h"
 
 enum {
@@ -55,7 +57,7 @@ static size_t put_text(char *to, size_t most, sv text)
 
 size_t key_write_end(char to[KEY_END_MAX], const struct rule *rule)
 {
-    char names[RULE_BY_MAX * (RULE_NAME_MAX * 3 + 8)];
+    char names[RULE_BY_MAX * (DESCRIPTOR_KEY_MAX * 3 + 20)];
     size_t names_len = 0;
     for (size_t i = 0; i < rule->by_count; i++) {
         const struct rule_by *by = &rule->by[i];
@@ -64,9 +66,9 @@ size_t key_write_end(char to[KEY_END_MAX], const struct rule *rule)
             names[names_len++] = ',';
         memcpy(names + names_len, name.ptr, name.len);
         names_len += name.len;
-        if (by->attribute == ATTR_HEADER) {
+        if (by->name.len > 0) {
             names[names_len++] = ':';
-            names_len += put_text(names + names_len, RULE_NAME_MAX * 3, by->header);
+            names_len += put_text(names + names_len, DESCRIPTOR_KEY_MAX * 3, by->name);
         }
     }
     size_t len = 0;
@@ -87,8 +89,11 @@ size_t key_write(char to[STORE_KEY_MAX], const struct bound_rule *rule, const sv
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
             room[len++] = ',';
-        len += rule->rule->by[i].attribute == ATTR_HEADER ? put_hash(room + len, values[i])
-                                                          : put_text(room + len, VALUE_MAX, values[i]);
+        if (values[i].len == 0)
+            room[len++] = '%';
+        else
+            len += rule->rule->by[i].attribute == ATTR_HEADER ? put_hash(room + len, values[i])
+                                                              : put_text(room + len, VALUE_MAX, values[i]);
     }
     if (count == 0)
         room[len++] = '*';
@@ -120,4 +125,12 @@ size_t field_write(char to[STORE_FIELD_MAX], const struct rule_limit *limit)
     to[limit->name.len] = '.';
     to[limit->name.len + 1] = letters[limit->algorithm];
     return limit->name.len + 2;
+}
+
+size_t field_write_given(char to[STORE_FIELD_MAX], const struct rule_limit *limit, int64_t length_us)
+{
+    char text[STORE_FIELD_MAX];
+    int len = snprintf(text, sizeof text, "%.*s-%lldms.c", SV_FMT(limit->name), (long long)(length_us / US_PER_MS));
+    memcpy(to, text, (size_t)len);
+    return (size_t)len;
 }

@@ -5,7 +5,7 @@
  *
  * The text in the braces decides in which part of a cluster a key lies, so all keys of one subject lie in the same part.
  * Bytes with a meaning of their own are written as %XX. A long value, and every value of a header, which may be a password,
- * is written as # and the first half of its SHA-256. */
+ * is written as # and the first half of its SHA-256. An empty value, which the entry of a descriptor may have, is %. */
 #ifndef ENGINE_KEYS_H
 #define ENGINE_KEYS_H
 
@@ -21,5 +21,7 @@ size_t key_write_facts(char to[STORE_KEY_MAX], const struct bound_rule *rule, st
 
 /* "day.c". Returns its length. */
 size_t field_write(char to[STORE_FIELD_MAX], const struct rule_limit *limit);
+/* The same for a limit that requests bring: each length of its window counts apart. */
+size_t field_write_given(char to[STORE_FIELD_MAX], const struct rule_limit *limit, int64_t length_us);
 
 #endif

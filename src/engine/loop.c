@@ -5,8 +5,8 @@
 #include "base/err.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
+#include "engine/parts.h"
 #include "engine/remote.h"
-#include "engine/verdict.h"
 
 enum {
     ROOM = 4,         /* counters of most requests: thousands may wait */
@@ -224,11 +224,11 @@ void weir_loop_flush(struct weir_loop *loop)
 
 /* Planned. Returns NULL if there is no memory. */
 static struct pending *plan_pending(struct weir_loop *loop, const struct bound *bound, const struct weir_request *request,
-                                    sv user, int64_t now_us)
+                                    const sv *users, int64_t now_us)
 {
     for (size_t cap = ROOM;;) {
         struct pending *p = cap ? pending_new(loop, cap) : NULL;
-        if (!p || decision_plan(p->d, bound, request, user, now_us, &cap))
+        if (!p || decision_plan(p->d, bound, request, users, now_us, &cap))
             return p;
         pending_free(p);
     }
@@ -255,12 +255,12 @@ static int begin_to_wait(struct pending *p, struct weir_verdict *ret)
     return told;
 }
 
-static int check_in(struct weir_loop *loop, const struct bound *bound, const struct weir_request *request, sv user,
+static int check_in(struct weir_loop *loop, const struct bound *bound, const struct weir_request *request, const sv *users,
                     int64_t now_us, struct weir_verdict *ret, weir_decided *decided, void *data)
 {
-    struct pending *p = plan_pending(loop, bound, request, user, now_us);
+    struct pending *p = plan_pending(loop, bound, request, users, now_us);
     if (!p) {
-        verdict_unjudged(ret, request);
+        parts_unjudged(request, ret);
         return WEIR_E_NO_MEMORY;
     }
     p->decided = decided;
@@ -279,18 +279,18 @@ static int check_in(struct weir_loop *loop, const struct bound *bound, const str
 int weir_loop_check(struct weir_loop *loop, const struct weir_request *request, int64_t now_us,
                     struct weir_verdict *ret_verdict, weir_decided *decided, void *data)
 {
-    char user_buf[WEIR_USER_MAX];
-    sv user;
-    if (!clock_valid(now_us)) {
-        verdict_unjudged(ret_verdict, request);
+    struct users users;
+    if (!clock_valid(now_us) || !request_valid(request)) {
+        parts_unjudged(request, ret_verdict);
         return WEIR_E_INVALID;
     }
-    const struct bound *bound = weir_acquire(loop->weir, request, user_buf, &user);
+    const struct bound *bound = weir_acquire_all(loop->weir, request, &users);
     if (!bound) {
-        verdict_unjudged(ret_verdict, request);
+        parts_unjudged(request, ret_verdict);
         return WEIR_E_NO_MEMORY;
     }
-    int r = check_in(loop, bound, request, user, now_us, ret_verdict, decided, data);
+    int r = check_in(loop, bound, request, users.of, now_us, ret_verdict, decided, data);
     hazard_release();
+    users_done(&users);
     return r;
 }

@@ -7,7 +7,7 @@
 static int wrong_count(const struct rule *rule, size_t given, struct weir_error *error)
 {
     struct buf names;
-    buf_init(&names, 2000);
+    buf_init(&names, RULE_BY_MAX * (RULE_BY_TEXT_MAX + 2));
     for (size_t i = 0; i < rule->by_count; i++) {
         buf_add(&names, i ? SV(", ") : SV(""));
         rule_by_text(&rule->by[i], &names);
@@ -33,7 +33,7 @@ static int find(struct named *ret, const struct subject_name *name, struct weir_
     for (size_t i = 0; i < rule->by_count; i++) {
         struct facts facts;
         sv value = counted_value(&facts, bound->ruleset, &rule->by[i], name->by[i]);
-        if (value.len == 0)
+        if (value.len == 0 && !by_may_be_empty(&rule->by[i]))
             return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is not a valid value",
                            SV_FMT(rule->id), attribute_table[rule->by[i].attribute].name.ptr, SV_FMT(name->by[i]));
         subject_add(&subject, value);

@@ -216,14 +216,20 @@ bool penalty_forget(struct cells *cells, const struct bound_rule *rule, uint64_t
 
 /* ---- of a decision ---- */
 
-/* Returns the end of the counters from i on that belong to the same rule and subject. */
+/* Returns the end of the counters from i on that belong to the same rule, subject and request. */
 static size_t same_subject(const struct decision *d, size_t i)
 {
     size_t end = i;
     while (end < d->enforced && d->counters[end].rule == d->counters[i].rule &&
-           d->counters[end].subject == d->counters[i].subject)
+           d->counters[end].subject == d->counters[i].subject && d->counters[end].part == d->counters[i].part)
         end++;
     return end;
+}
+
+/* Who gives back is never refused. What was joined is penalised by its leader. */
+static bool may_penalise(const struct counter *c)
+{
+    return c->rule->penalty && c->kind != COUNTER_JOINED && c->charging != WEIR_GIVE_BACK;
 }
 
 static void mark(struct decision *d, size_t from, size_t end, enum counter_penalty penalty, int64_t rest_us)
@@ -242,7 +248,7 @@ bool decision_find_penalties(struct decision *d)
     for (size_t i = 0, end; i < d->enforced; i = end) {
         struct counter *c = &d->counters[i];
         end = same_subject(d, i);
-        if (!c->rule->penalty)
+        if (!may_penalise(c))
             continue;
         struct penalty_view view = d->charges ? penalty_check(d->bound->cells, c->rule, c->subject, d->now_us)
                                               : penalty_look(d->bound->cells, c->rule, c->subject, d->now_us);
@@ -264,6 +270,16 @@ static bool own_limits_refuse(const struct decision *d, size_t from, size_t end)
     return false;
 }
 
+/* A subject that has different plans in two requests is refused once. */
+static bool counted_before(const struct decision *d, size_t i)
+{
+    for (size_t k = 0; d->parts > 1 && k < i; k++)
+        if (d->counters[k].rule == d->counters[i].rule && d->counters[k].subject == d->counters[i].subject &&
+            d->counters[k].part != d->counters[i].part && d->counters[k].outcome == COUNTER_REFUSES)
+            return true;
+    return false;
+}
+
 void decision_count_refusals(struct decision *d)
 {
     CHECK(!d->allowed);
@@ -271,7 +287,7 @@ void decision_count_refusals(struct decision *d)
         struct counter *c = &d->counters[i];
         struct penalty_view view;
         end = same_subject(d, i);
-        if (c->rule->penalty && c->penalty == PENALTY_NONE && own_limits_refuse(d, i, end) &&
+        if (may_penalise(c) && c->penalty == PENALTY_NONE && !counted_before(d, i) && own_limits_refuse(d, i, end) &&
             penalty_refused(d->bound->cells, c->rule, c->subject, d->now_us, &view))
             mark(d, i, end, PENALTY_BEGINS, view.rest_us);
     }

@@ -146,7 +146,7 @@ static inline struct weir_charged *add(struct making *m, const struct counter *c
     *charged = (struct weir_charged){ .limit = c->limit->id,
                                       .key = c->ask.key,
                                       .origin = origin,
-                                      .rate = receipt_rate(&c->limit->limit),
+                                      .rate = receipt_rate(counter_limit(c)),
                                       .cost = c->ask.cost,
                                       .unit = c->limit->unit.len > 0 ? receipt_unit(c->limit->unit) : 0,
                                       .how = how };
@@ -203,7 +203,7 @@ static void add_cell(struct making *m, const struct decision *d, const struct co
 /* Its limit is known by its numbers, since another host has other identities. */
 static void add_store(struct making *m, const struct decision *d, const struct counter *c)
 {
-    const struct limit *limit = &c->limit->limit;
+    const struct limit *limit = counter_limit(c);
     const struct remote_counter *rc = remote_of(d, c);
     struct receipt_how how = { .kind = RECEIPT_STORE, .on_hold = c->on_hold, .algorithm = limit->algorithm };
     uint64_t name, origin;
@@ -211,7 +211,7 @@ static void add_store(struct making *m, const struct decision *d, const struct c
         how.keep = rc->cell->hold.keep;
         how.nth = rc->cell->hold.nth;
     }
-    if (how.nth >> HOW_NTH_BITS || !add_name(m->receipt, remote_key(d, c), c->limit->field, &name))
+    if (how.nth >> HOW_NTH_BITS || !add_name(m->receipt, remote_key(d, c), remote_field(d, c), &name))
         return;
     if (c->kind == COUNTER_SLICE) {
         how.off_ms = SLICE_OFF_MS;

@@ -18,7 +18,7 @@ static bool subject_of(struct subject *ret, const struct rule *rule, struct fact
     struct weir_str values[RULE_BY_MAX];
     for (size_t i = 0; i < rule->by_count; i++) {
         values[i] = facts_attribute(facts, &rule->by[i]);
-        if (values[i].len == 0)
+        if (!fact_is_there(&rule->by[i], values[i]))
             return false;
     }
     subject_fill(ret, rule, values, key);
@@ -107,7 +107,8 @@ void weir_plan_of(struct weir *weir, const struct weir_request *request, sv rule
     }
     if (plan) {
         snprintf(ret->name, sizeof ret->name, "%.*s", SV_FMT(plan->name));
-        snprintf(ret->header, sizeof ret->header, "%.*s", SV_FMT(rule->rule->plan.header));
+        if (rule->rule->plan.attribute == ATTR_HEADER)
+            snprintf(ret->header, sizeof ret->header, "%.*s", SV_FMT(rule->rule->plan.name));
     }
     hazard_release();
 }

@@ -14,25 +14,33 @@
 #define NEAR_END_US (10 * US_PER_S)   /* then the next window is passed along, too: clocks differ by less */
 
 /* A copy of the table does not find the slices that the original was lent. */
-uint64_t slice_cell(const struct cells *cells, const struct bound_limit *limit, uint64_t subject)
+uint64_t slice_cell_of(const struct cells *cells, const struct bound_limit *limit, uint64_t subject)
 {
     return cell_key(limit, subject ^ SLICE_MARK ^ cells_identity(cells) ^ limit->slice_mark);
 }
 
-uint64_t standin_cell(const struct bound_limit *limit, uint64_t subject)
+uint64_t standin_cell_of(const struct bound_limit *limit, uint64_t subject)
 {
     return cell_key(limit, subject ^ STANDIN_MARK);
 }
 
-uint64_t debt_cell(const struct bound_limit *limit, uint64_t subject)
+uint64_t debt_cell_of(const struct bound_limit *limit, uint64_t subject)
 {
     return cell_key(limit, subject ^ DEBT_MARK);
 }
 
+/* Slices of a limit that requests bring are lent for one `max`, too. */
+static uint64_t slice_cell(const struct decision *d, const struct counter *c)
+{
+    uint64_t mark = c->given ? key_mix(c->rule->id, c->numbers.max) : 0;
+    return slice_cell_of(d->bound->cells, c->limit, counter_subject(c) ^ mark);
+}
+
 uint32_t slice_size(const struct counter *c)
 {
-    uint64_t size = c->limit->limit.max / RULE_SLICE_WHOLE * c->rule->rule->lease.slice +
-                    c->limit->limit.max % RULE_SLICE_WHOLE * c->rule->rule->lease.slice / RULE_SLICE_WHOLE;
+    const struct limit *limit = counter_limit(c);
+    uint64_t size = limit->max / RULE_SLICE_WHOLE * c->rule->rule->lease.slice +
+                    limit->max % RULE_SLICE_WHOLE * c->rule->rule->lease.slice / RULE_SLICE_WHOLE;
     if (size > UINT32_MAX)
         return UINT32_MAX;
     return size > 0 ? (uint32_t)size : 1;
@@ -58,29 +66,32 @@ void remote_release_rules(struct decision *d)
 static void init_counter(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
-    rc->renew = false;
+    rc->renew = rc->insisted = false;
     rc->tokens = 0;
     rc->payment.amount = 0;
     rc->cell = NULL;
-    rc->key_len = 0;
+    rc->key_len = rc->field_len = 0;
+    if (__builtin_expect(c->given, 0))
+        rc->field_len = field_write_given(rc->field, c->limit->spec, c->length_us);
     c->outcome = COUNTER_FITS;
     c->look.state = (struct limit_state){ 0 };
     c->look.cell = NULL;
     c->state = &c->look.state;
     if (c->kind == COUNTER_SLICE) {
-        c->ask.key = slice_cell(d->bound->cells, c->limit, c->subject);
+        c->ask.key = slice_cell(d, c);
         cells_prefetch(d->bound->cells, c->ask.key);
     }
 }
 
-void remote_init(struct decision *d, sv user)
+void remote_init(struct decision *d, const sv *users)
 {
     struct remote *r = d->remote;
     r->request = *d->request;
-    r->user = user;
+    r->users = users;
     r->fresh = true;
     r->since_us = clock_steady_us();
     d->request = &r->request;
+    d->remote_from = 0;
     for (size_t i = 0; i < d->count; i++)
         init_counter(d, &d->counters[i]);
 }
@@ -94,7 +105,7 @@ void remote_set_now(struct decision *d, int64_t now_us)
         struct counter *c = &d->counters[i];
         c->ask.now_us = now_us;
         if (c->limit->limit.algorithm == LIMIT_CALENDAR)
-            c->window = limit_current_window(c->limit, now_us);
+            c->window = counter_window(c, now_us);
     }
 }
 
@@ -106,22 +117,38 @@ static bool is_first(const struct counter *c)
     return c->limit->first;
 }
 
+static void make_key(const struct decision *d, struct facts *facts, size_t i)
+{
+    const struct counter *c = &d->counters[i];
+    struct remote_counter *rc = &d->remote->counters[i];
+    if (c->rule->by_path)
+        facts_select_reading(facts, c->reading);
+    rc->key_len = key_write_facts(rc->key, c->rule, facts);
+}
+
+static bool lacks_key(const struct decision *d, size_t i)
+{
+    const struct counter *c = &d->counters[i];
+    return c->kind != COUNTER_CELL && c->kind != COUNTER_JOINED && is_first(c) && d->remote->counters[i].key_len == 0;
+}
+
 void remote_make_keys(struct decision *d)
 {
     struct remote *r = d->remote;
     struct facts facts;
-    bool begun = false;
+    size_t begun = SIZE_MAX; /* the part that the facts are of */
     for (size_t i = 0; r->fresh && i < d->count; i++) {
-        const struct counter *c = &d->counters[i];
-        struct remote_counter *rc = &r->counters[i];
-        if (c->kind == COUNTER_CELL || !is_first(c) || rc->key_len > 0)
+        size_t part = d->counters[i].part;
+        if (!lacks_key(d, i))
             continue;
-        if (!begun)
-            facts_init(&facts, d->bound->ruleset, &r->request, r->user);
-        begun = true;
-        if (c->rule->by_path)
-            facts_select_reading(&facts, c->reading);
-        rc->key_len = key_write_facts(rc->key, c->rule, &facts);
+        if (begun != part) {
+            const struct weir_request *request = &r->request;
+            for (size_t k = 0; k < part; k++)
+                request = request->with;
+            facts_init(&facts, d->bound->ruleset, request, r->users[part]);
+        }
+        begun = part;
+        make_key(d, &facts, i);
     }
 }
 
@@ -131,6 +158,14 @@ sv remote_key(const struct decision *d, const struct counter *c)
         c--;
     const struct remote_counter *rc = remote_of(d, c);
     return sv_of(rc->key, rc->key_len);
+}
+
+sv remote_field(const struct decision *d, const struct counter *c)
+{
+    if (__builtin_expect(!c->given, 1))
+        return c->limit->field;
+    const struct remote_counter *rc = remote_of(d, c);
+    return sv_of(rc->field, rc->field_len);
 }
 
 /* ---- what is known about the store ---- */
@@ -154,16 +189,16 @@ int64_t remote_offset_us(const struct decision *d)
 }
 
 /* The calendar windows of the store's clock: the current one, and, near its end, the one after it. */
-static void store_windows(const struct bound_limit *limit, int64_t store_us, struct window *ret, struct window *ret_next)
+static void store_windows(const struct counter *c, int64_t store_us, struct window *ret, struct window *ret_next)
 {
     *ret = *ret_next = (struct window){ 0, 0 };
-    if (limit->limit.algorithm != LIMIT_CALENDAR)
+    if (c->limit->limit.algorithm != LIMIT_CALENDAR)
         return;
     store_us = clock_within(store_us);
-    *ret = limit_current_window(limit, store_us);
+    *ret = counter_window(c, store_us);
     *ret_next = (struct window){ ret->end_us, ret->end_us };
     if (ret->end_us - store_us < NEAR_END_US && clock_valid(ret->end_us))
-        *ret_next = calendar_window(&limit->spec->zone->tz, limit->spec->unit, limit->spec->week_start, ret->end_us);
+        *ret_next = c->given ? counter_window(c, ret->end_us) : rule_limit_window(c->limit->spec, ret->end_us);
 }
 
 /* ---- asking for slices ---- */
@@ -172,20 +207,21 @@ static void store_windows(const struct bound_limit *limit, int64_t store_us, str
 static bool ask_for(struct decision *d, const struct counter *c, const struct lender_status *status)
 {
     const struct weir *weir = d->remote->weir;
-    sv key = remote_key(d, c);
+    sv key = remote_key(d, c), field = remote_field(d, c);
+    uint32_t needs = (uint32_t)limit_needs(counter_limit(c), c->ask.cost); /* a slice that cannot hold it has refused */
     struct slice_ask ask = {
         .cell = c->ask.key,
-        .limit = c->limit->limit,
-        .need = (uint32_t)limit_needs(&c->limit->limit, c->ask.cost), /* a slice that cannot hold it has refused */
+        .limit = *counter_limit(c),
+        .need = c->kind == COUNTER_COUNTED ? 0 : needs,
         .slice = slice_size(c),
         .ttl_ms = c->rule->rule->lease.ttl_ms,
-        .owed = debt_cell(c->limit, c->subject),
+        .owed = debt_cell(c),
         .key_len = (uint16_t)key.len,
-        .field_len = (uint16_t)c->limit->field.len,
+        .field_len = (uint16_t)field.len,
     };
-    store_windows(c->limit, d->now_us + status->offset_us, &ask.window, &ask.next);
+    store_windows(c, d->now_us + status->offset_us, &ask.window, &ask.next);
     memcpy(ask.key, key.ptr, key.len);
-    memcpy(ask.field, c->limit->field.ptr, c->limit->field.len);
+    memcpy(ask.field, field.ptr, field.len);
     return weir->store ? weir->ops->want(weir->store, &ask) : ask_post(d->bound->cells, &ask, clock_steady_us());
 }
 
@@ -205,6 +241,8 @@ bool remote_ask_for_short(struct decision *d)
 static bool wants_more(const struct decision *d, size_t i)
 {
     const struct counter *c = &d->counters[i];
+    if (c->kind == COUNTER_COUNTED)
+        return d->remote->counters[i].renew;
     return c->kind == COUNTER_SLICE && (d->remote->counters[i].renew || (c->outcome == COUNTER_SHORT && i >= d->enforced));
 }
 
@@ -248,17 +286,25 @@ bool remote_wants_store(const struct decision *d)
     return false;
 }
 
+bool remote_insists_in_store(const struct decision *d)
+{
+    for (size_t i = 0; d->charges && !d->remote->gave_up && i < d->count; i++)
+        if (d->counters[i].kind == COUNTER_STORE && counter_insists(&d->counters[i]))
+            return true;
+    return false;
+}
+
 static void begin_payment(struct decision *d, struct counter *c)
 {
     struct payment *payment = &remote_of(d, c)->payment;
-    uint64_t cell = debt_cell(c->limit, c->subject);
-    if (c->limit->limit.algorithm == LIMIT_CONCURRENT)
+    uint64_t cell = debt_cell(c);
+    if (counter_limit(c)->algorithm == LIMIT_CONCURRENT)
         return; /* what is in flight is never owed */
-    payment_begin(payment, d->bound->cells, cell, &c->limit->limit, &c->window, c->ask.now_us);
+    payment_begin(payment, d->bound->cells, cell, counter_limit(c), &c->window, c->ask.now_us);
     /* Read last: a late call is counted here before the debt that it leaves is seen above, and its answer may undo that
      * debt. */
     if (payment->amount > 0 && __atomic_load_n(&d->remote->weir->late, __ATOMIC_SEQ_CST) > 0)
-        payment_end(payment, d->bound->cells, cell, &c->limit->limit, false, c->ask.now_us);
+        payment_end(payment, d->bound->cells, cell, counter_limit(c), false, c->ask.now_us);
 }
 
 struct store_cell *remote_add_to_call(struct decision *d, struct counter *c)
@@ -273,21 +319,27 @@ struct store_cell *remote_add_to_call(struct decision *d, struct counter *c)
         *rule = (struct store_rule){ .key = key, .cells = next, .shadow = c >= d->counters + d->enforced };
     }
     struct store_cell *cell = &rule->cells[rule->cell_count++];
-    *cell = (struct store_cell){ .limit = &c->limit->limit, .field = c->limit->field, .cost = c->ask.cost };
+    *cell = (struct store_cell){ .limit = counter_limit(c), .field = remote_field(d, c), .cost = c->ask.cost };
+    cell->charging = c->charging;
+    remote_of(d, c)->of = rule;
     return remote_of(d, c)->cell = cell;
 }
 
-/* A rule whose plan is chosen by the path may have a limit several times for one subject, once for each plan that some
- * reading chooses. The script judges all cells by what is stored, and what it writes for the last of them stands: that one
+/* A limit may be there several times for one subject, under different numbers: a rule whose plan is chosen by the path has
+ * one for each plan that some reading chooses, and requests that are decided together may have different plans, or bring
+ * different limits. The script judges all cells by what is stored, and what it writes for the last of them stands: that one
  * counts what the others cost and owe, too. */
 static void add_planned_before(const struct decision *d, const struct counter *c, struct store_cell *cell)
 {
-    if (!c->rule->by_path || c->rule->rule->plan_count == 0)
-        return;
-    for (size_t i = (size_t)(c - d->counters); i-- > 0 && d->counters[i].rule == c->rule;) {
+    bool alone = d->parts == 1;
+    bool several = alone ? c->rule->by_path && c->rule->rule->plan_count > 0 : c->rule->rule->plan_count > 0 || c->given;
+    if (!several || cell->charging != WEIR_CHARGE_IF_ROOM)
+        return; /* the script knows what cells that are charged in any case have left */
+    for (size_t i = (size_t)(c - d->counters); i-- > 0 && (!alone || d->counters[i].rule == c->rule);) {
         const struct counter *before = &d->counters[i];
         const struct store_cell *same = remote_of(d, before)->cell;
-        if (!same || before->subject != c->subject || before->limit->id != c->limit->id)
+        if (!same || counter_subject(before) != counter_subject(c) || before->limit->id != c->limit->id ||
+            before->charging != c->charging)
             continue;
         cell->cost = same->cost + cell->cost <= WEIR_AMOUNT_MAX ? same->cost + cell->cost : WEIR_AMOUNT_MAX + 1;
         cell->debt = same->debt > cell->debt ? same->debt : cell->debt;
@@ -303,9 +355,44 @@ void remote_settle_call(struct decision *d, bool keep)
         if (!cell)
             continue;
         cell->cost = d->counters[i].ask.cost; /* its own: see add_planned_before() */
-        cell->to = keep ? cell->cost : 0;
+        cell->to = keep || cell->charging != WEIR_CHARGE_IF_ROOM ? cell->cost : 0;
     }
     r->weir->ops->link_settle(r->call.link, &r->call);
+}
+
+bool remote_undo_insisted(struct decision *d)
+{
+    bool any = false;
+    for (size_t i = 0; i < d->enforced; i++) {
+        struct counter *c = &d->counters[i];
+        struct remote_counter *rc = &d->remote->counters[i];
+        if (!rc->insisted || !rc->cell)
+            continue;
+        if (rc->standin == ON_FAILURE_LOCAL)
+            cells_give_back(d->bound->cells, &c->ask);
+        debt_undo(d->bound->cells, debt_cell(c), counter_limit(c), rc->owed, c->ask.now_us, c->ask.cost,
+                  decision_now_us(d));
+        rc->insisted = false;
+        any = true;
+    }
+    return any;
+}
+
+/* Adds those that are charged or given back in any case, or the others. */
+static void call_about(struct decision *d, bool insist, const struct lender_status *status)
+{
+    struct remote *r = d->remote;
+    for (size_t i = 0; i < d->count; i++) {
+        struct counter *c = &d->counters[i];
+        if (c->kind != COUNTER_STORE || (c->charging != WEIR_CHARGE_IF_ROOM) != insist)
+            continue;
+        begin_payment(d, c);
+        struct store_cell *cell = remote_add_to_call(d, c);
+        cell->hold = hold_in_store(d, c, (size_t)(cell - r->cells));
+        cell->debt = r->counters[i].payment.amount;
+        add_planned_before(d, c, cell);
+        store_windows(c, d->now_us + status->offset_us, &cell->window, &cell->next);
+    }
 }
 
 void remote_make_call(struct decision *d)
@@ -316,17 +403,10 @@ void remote_make_call(struct decision *d)
     r->call.charge = d->charges;
     r->call.hold_id = d->holds ? d->hold_id : 0;
     r->call.now_us = r->weir->store_by_now ? d->now_us : 0;
-    for (size_t i = 0; i < d->count; i++) {
-        struct counter *c = &d->counters[i];
-        if (c->kind != COUNTER_STORE)
-            continue;
-        begin_payment(d, c);
-        struct store_cell *cell = remote_add_to_call(d, c);
-        cell->hold = hold_in_store(d, c, (size_t)(cell - r->cells));
-        cell->debt = r->counters[i].payment.amount;
-        add_planned_before(d, c, cell);
-        store_windows(c->limit, d->now_us + status.offset_us, &cell->window, &cell->next);
-    }
+    if (__builtin_expect(d->insists, 0))
+        call_about(d, true, &status);
+    if (!r->refused)
+        call_about(d, false, &status);
 }
 
 void remote_renew_windows(struct decision *d)
@@ -334,7 +414,7 @@ void remote_renew_windows(struct decision *d)
     for (size_t i = 0; i < d->count; i++) {
         struct store_cell *cell = d->remote->counters[i].cell;
         if (cell)
-            store_windows(d->counters[i].limit, d->remote->call.server_us, &cell->window, &cell->next);
+            store_windows(&d->counters[i], d->remote->call.server_us, &cell->window, &cell->next);
     }
 }
 
@@ -346,8 +426,8 @@ void remote_end_payments(struct decision *d)
     for (size_t i = 0; i < d->count; i++) {
         const struct counter *c = &d->counters[i];
         if (r->counters[i].payment.amount > 0)
-            paid += payment_end(&r->counters[i].payment, d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit,
-                                charged, decision_now_us(d));
+            paid += payment_end(&r->counters[i].payment, d->bound->cells, debt_cell(c), counter_limit(c), charged,
+                                decision_now_us(d));
     }
     if (paid > 0)
         r->weir->ops->count(r->weir->store, STORE_RECONCILED, paid);
@@ -356,20 +436,22 @@ void remote_end_payments(struct decision *d)
 void remote_take_answer(struct decision *d)
 {
     const struct store_call *call = &d->remote->call;
-    for (size_t k = 0, i = 0; k < call->rule_count; k++)
-        for (size_t n = 0; n < call->rules[k].cell_count; n++, i++) {
-            while (d->counters[i].kind != COUNTER_STORE)
-                i++;
-            struct counter *c = &d->counters[i];
-            const struct store_cell *cell = &call->rules[k].cells[n];
-            c->look.state = cell->state;
-            c->state = &c->look.state;
-            c->outcome = cell->fits ? COUNTER_FITS : COUNTER_REFUSES;
-            c->held = call->charge && call->allowed && call->rules[k].fits && c->ask.cost > 0;
-            c->on_hold = c->held && cell->hold.ttl_us > 0;
-            c->ask.now_us = call->server_us;
-            c->window = call->server_us < cell->window.end_us ? cell->window : cell->next;
-        }
+    for (size_t i = 0; i < d->count; i++) {
+        struct counter *c = &d->counters[i];
+        const struct store_cell *cell = d->remote->counters[i].cell;
+        if (!cell)
+            continue;
+        c->look.state = cell->state;
+        c->state = &c->look.state;
+        c->outcome = cell->fits ? COUNTER_FITS : COUNTER_REFUSES;
+        c->held = call->charge && call->allowed && d->remote->counters[i].of->fits && c->ask.cost > 0 &&
+                  cell->charging == WEIR_CHARGE_IF_ROOM;
+        c->on_hold = c->held && cell->hold.ttl_us > 0;
+        c->ask.now_us = call->server_us;
+        c->window = call->server_us < cell->window.end_us ? cell->window : cell->next;
+        if (__builtin_expect(cell->charging != WEIR_CHARGE_IF_ROOM, 0) && call->charge)
+            c->kind = COUNTER_COUNTED;
+    }
 }
 
 /* ---- without the store ---- */
@@ -379,15 +461,16 @@ static void use_store_window(struct counter *c, int64_t offset_us)
 {
     if (c->limit->limit.algorithm != LIMIT_CALENDAR)
         return;
-    struct window window = limit_current_window(c->limit, clock_within(c->ask.now_us + offset_us));
+    struct window window = counter_window(c, clock_within(c->ask.now_us + offset_us));
     c->window = (struct window){ window.start_us - offset_us, window.end_us - offset_us };
 }
 
 /* This host's share of a limit. A share below 1 lets nothing through, be it of `max` or of `burst`. */
-static void init_share(struct limit *ret, const struct rule_limit *spec, uint32_t hosts)
+static void init_share(struct limit *ret, const struct counter *c, uint32_t hosts)
 {
+    const struct rule_limit *spec = c->limit->spec;
     bool nothing = spec->burst > 0 && spec->burst < hosts;
-    limit_init(ret, spec->algorithm, nothing ? 0 : spec->max / hosts, spec->burst / hosts, spec->per_us);
+    limit_init(ret, spec->algorithm, nothing ? 0 : counter_limit(c)->max / hosts, spec->burst / hosts, spec->per_us);
     ret->overdraft = spec->overdraft;
 }
 
@@ -397,21 +480,22 @@ static void replace_counter(struct decision *d, struct counter *c, const struct 
 {
     struct remote_counter *rc = remote_of(d, c);
     c->kind = COUNTER_STANDIN;
-    c->ask.key = standin_cell(c->limit, c->subject);
+    c->ask.key = standin_cell_of(c->limit, counter_subject(c));
     rc->standin = c->rule->rule->on_failure;
-    rc->share = c->limit->limit;
+    rc->share = *counter_limit(c);
+    rc->renew = false;
     use_store_window(c, status->offset_us);
     if (rc->standin != ON_FAILURE_LOCAL)
         return;
-    init_share(&rc->share, c->limit->spec, status->hosts > 0 ? status->hosts : 1);
+    init_share(&rc->share, c, status->hosts > 0 ? status->hosts : 1);
     uint64_t needs = limit_needs(&rc->share, c->ask.cost);
     c->ask.limit = &rc->share;
     /* No wait makes room for this cost in the share, but the store may have room when it is back. */
     bool too_large = rc->share.max == 0 || needs > rc->share.capacity;
-    if (too_large && c->limit->limit.max > 0 && needs <= c->limit->limit.capacity) {
+    if (too_large && counter_limit(c)->max > 0 && needs <= counter_limit(c)->capacity) {
         /* A cost of 0 needs no share. */
         rc->standin = c->ask.cost > 0 ? ON_FAILURE_DENY : ON_FAILURE_LOCAL;
-        c->ask.limit = &c->limit->limit;
+        c->ask.limit = counter_limit(c);
     }
 }
 

@@ -14,26 +14,31 @@ struct remote_counter {
     bool renew;                   /* slice: little is left, and nobody has asked for more yet */
     uint32_t tokens;              /* slice: how many are left, for weir_explain */
     uint32_t spent;               /* slice: the part of the cost that was taken out of it; the rest is owed */
+    bool insisted;                /* stand-in: it was charged, whatever the others say, and is owed */
     enum rule_on_failure standin; /* stand-in: what it does */
     struct limit share;           /* stand-in: the limit that it applies; if it allows everything, the rule's own */
     struct limit_state owed;      /* stand-in, overdrawn slice: the cell of what is owed, after the charge */
     struct payment payment;       /* store: of what is owed */
     struct store_cell *cell;      /* store: in the call */
+    const struct store_rule *of;  /* … and the rule that it is part of there */
     size_t key_len; /* of the rule's key in the store, at the first counter of a rule and subject; 0: not made */
     char key[STORE_KEY_MAX];
+    size_t field_len; /* of a limit that the request brings: its name within the key */
+    char field[STORE_FIELD_MAX];
 };
 
 struct remote {
     struct weir *weir;
     struct remote_counter *counters; /* one for each of the decision's */
-    struct weir_request request;     /* a copy; its strings are valid only while `fresh` */
-    sv user;
-    bool fresh;               /* the decision has not stopped yet */
-    bool may_wait;            /* set by the driver: it may stop at DECISION_SLICES */
+    struct weir_request request;     /* a copy; its strings are valid only while `fresh`, and so are … */
+    const sv *users;                 /* … the users of all requests */
+    bool fresh;                      /* the decision has not stopped yet */
+    bool may_wait;                   /* set by the driver: it may stop at DECISION_SLICES */
     int64_t retry_us;         /* at DECISION_SLICES: resume it after this time in any case, since an ask may be lost */
     bool late;                /* counted in weir->late */
     bool holds_rules;         /* counted in bound->waiting */
     bool gave_up;             /* the store does not answer: it is not asked any more */
+    bool refused;             /* by this host: the store is asked only to charge what is charged all the same */
     unsigned stale;           /* number of answers that the windows are not the store's */
     int64_t since_us;         /* clock_steady_us() when the decision's now_us was read */
     struct store_cell *cells; /* of the rules of the call */
@@ -51,8 +56,8 @@ struct remote {
 /* In memory of that size, aligned to 16 bytes. The memory begins at its `counters`. */
 struct decision *decision_init(void *memory, size_t cap, struct weir *weir);
 /* On the heap, and planned: to be freed with decision_free. Returns NULL if there is no memory. */
-struct decision *decision_new(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
-                              int64_t now_us, size_t cap);
+struct decision *decision_new(struct weir *weir, const struct bound *bound, const struct weir_request *request,
+                              const sv *users, int64_t now_us, size_t cap);
 /* The same with the counters of one subject that was named, whose limits are `set`, in the store; only to be looked at. */
 struct named;
 struct decision *decision_new_for(struct weir *weir, const struct bound *bound, const struct named *named,
@@ -66,7 +71,7 @@ void remote_release_rules(struct decision *d);
 static inline struct remote_counter *remote_of(const struct decision *d, const struct counter *c)
 {
     CHECK(d->remote);
-    return &d->remote->counters[c - d->counters];
+    return &d->remote->counters[d->remote_from + (size_t)(c - d->counters)];
 }
 
 static inline struct decision *decision_of(struct store_call *call)
@@ -84,7 +89,7 @@ static inline int64_t decision_now_us(const struct decision *d)
 /* ---- the parts of a decision's steps ---- */
 
 /* Some counters are not cells: makes them what they are. For decision_plan. */
-void remote_init(struct decision *d, sv user);
+void remote_init(struct decision *d, const sv *users);
 /* Time has passed. */
 void remote_set_now(struct decision *d, int64_t now_us);
 
@@ -92,16 +97,22 @@ void remote_set_now(struct decision *d, int64_t now_us);
 void remote_make_keys(struct decision *d);
 /* Returns the name of the counter's rule and subject in the store. */
 sv remote_key(const struct decision *d, const struct counter *c);
+/* Returns the name of the counter's limit within that. */
+sv remote_field(const struct decision *d, const struct counter *c);
 
 /* Returns the store's clock less this host's, as far as is known, also without a connection of its own. */
 int64_t remote_offset_us(const struct decision *d);
 /* Returns whether the store has to be asked. */
 bool remote_wants_store(const struct decision *d);
+/* Returns whether something has to be charged or given back there, whatever the others say. */
+bool remote_insists_in_store(const struct decision *d);
 /* Fills d->remote->call with everything that counts in the store. */
 void remote_make_call(struct decision *d);
 /* Settles what the call has charged: with 0, or, if it is kept, with what it was, so that nothing of it is a hold any more
  * and its slots are free. */
 void remote_settle_call(struct decision *d, bool keep);
+/* The store has charged what insists after all: the stand-ins take it back. Returns whether there was anything. */
+bool remote_undo_insisted(struct decision *d);
 /* Adds the counter to d->remote->call; returns its cell there, which has no windows and no debt yet. */
 struct store_cell *remote_add_to_call(struct decision *d, struct counter *c);
 /* The store says that the windows of the call are not those of its clock: sets them anew. */
@@ -125,11 +136,15 @@ bool remote_stand_in(struct decision *d, struct counter *c);
 
 /* ---- cells of a limit in this host's table besides its own ---- */
 
-uint64_t slice_cell(const struct cells *cells, const struct bound_limit *limit, uint64_t subject);
+uint64_t slice_cell_of(const struct cells *cells, const struct bound_limit *limit, uint64_t subject);
 /* Bounds what this host lets through in place of the store. */
-uint64_t standin_cell(const struct bound_limit *limit, uint64_t subject);
+uint64_t standin_cell_of(const struct bound_limit *limit, uint64_t subject);
 /* Counts the part of it that the store has yet to charge. */
-uint64_t debt_cell(const struct bound_limit *limit, uint64_t subject);
+uint64_t debt_cell_of(const struct bound_limit *limit, uint64_t subject);
+static inline uint64_t debt_cell(const struct counter *c)
+{
+    return debt_cell_of(c->limit, counter_subject(c));
+}
 /* Returns how many tokens a full slice has. */
 uint32_t slice_size(const struct counter *c);
 

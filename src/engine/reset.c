@@ -17,21 +17,44 @@ static bool is_counted(const struct bound *bound, const struct bound_limit *limi
 }
 
 /* True: something was counted on this host. */
+static bool forget_limit(const struct bound *bound, const struct bound_rule *rule, const struct bound_limit *limit,
+                         uint64_t subject, int64_t now_us)
+{
+    /* A cell that has decayed may be there still, and is as good as none. */
+    bool found = is_counted(bound, limit, cell_key(limit, subject), now_us);
+    cells_forget(bound->cells, cell_key(limit, subject));
+    if (rule->counter == COUNTER_CELL)
+        return found;
+    found = is_counted(bound, limit, standin_cell_of(limit, subject), now_us) || found;
+    cells_forget(bound->cells, standin_cell_of(limit, subject));
+    found = cells_forget(bound->cells, debt_cell_of(limit, subject)) || found;
+    return cells_forget(bound->cells, slice_cell_of(bound->cells, limit, subject)) || found;
+}
+
+/* The lengths that requests bring are not known: those that Envoy has names for are tried. Slices of this host end with
+ * their time to live. */
+static bool forget_given(const struct bound *bound, const struct bound_limit *limit, uint64_t subject)
+{
+    static const int64_t lengths_s[] = { 1, 60, 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400 };
+    bool found = false;
+    for (size_t i = 0; i < sizeof lengths_s / sizeof *lengths_s; i++) {
+        struct counter c = { .limit = limit, .subject = subject, .given = true, .length_us = lengths_s[i] * US_PER_S };
+        found = cells_forget(bound->cells, cell_key(limit, counter_subject(&c))) || found;
+        found = cells_forget(bound->cells, standin_cell_of(limit, counter_subject(&c))) || found;
+        found = cells_forget(bound->cells, debt_cell(&c)) || found;
+    }
+    return found;
+}
+
 static bool forget_limits(const struct bound *bound, const struct bound_rule *rule, const struct bound_set *set,
                           uint64_t subject, int64_t now_us)
 {
     bool found = false;
     for (size_t i = 0; i < set->limit_count; i++) {
         const struct bound_limit *limit = &set->limits[i];
-        /* A cell that has decayed may be there still, and is as good as none. */
-        found = is_counted(bound, limit, cell_key(limit, subject), now_us) || found;
-        cells_forget(bound->cells, cell_key(limit, subject));
-        if (rule->counter == COUNTER_CELL)
-            continue;
-        found = is_counted(bound, limit, standin_cell(limit, subject), now_us) || found;
-        cells_forget(bound->cells, standin_cell(limit, subject));
-        found = cells_forget(bound->cells, debt_cell(limit, subject)) || found;
-        found = cells_forget(bound->cells, slice_cell(bound->cells, limit, subject)) || found;
+        found = (limit->spec->given ? forget_given(bound, limit, subject)
+                                    : forget_limit(bound, rule, limit, subject, now_us)) ||
+                found;
     }
     return found;
 }

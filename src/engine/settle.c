@@ -106,6 +106,13 @@ static uint32_t renewed_ms(const struct settling *s, const struct weir_charged *
     return s->renew_ms > 0 ? s->renew_ms : slot_ttl_ms(s, charged);
 }
 
+/* The window that was charged goes on: see usable_cell(). Its length does not matter as long as it does. */
+static struct window given_window(const struct weir_charged *charged)
+{
+    int64_t end_us = limit_origin_end(charged->origin);
+    return (struct window){ end_us > US_PER_S ? end_us - US_PER_S : 0, end_us };
+}
+
 /* alone: the hold itself has to tell that it was not settled. */
 static bool settle_cell(const struct settling *s, const struct weir_charged *charged, const struct bound_limit *limit,
                         bool alone)
@@ -121,7 +128,7 @@ static bool settle_cell(const struct settling *s, const struct weir_charged *cha
     bool slot = limit->limit.algorithm == LIMIT_CONCURRENT;
     uint64_t to = slot ? 0 : amount_of(&s->amounts, charged);
     if (limit->limit.algorithm == LIMIT_CALENDAR)
-        window = limit_current_window(limit, s->now_us);
+        window = limit->spec->given ? given_window(charged) : limit_current_window(limit, s->now_us);
     bool same = in.id == 0 && to == in.amount && to > 0; /* a charge that was right */
     return cells_settle(s->bound->cells, &limit->limit, &window, &in, to, s->now_us) || same;
 }

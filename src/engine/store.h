@@ -40,10 +40,13 @@ struct store_cell {
     struct weir_str field;      /* its name within the key: the limit's name and the algorithm's letter, "day.c" */
     struct window window, next; /* of a calendar limit, by the store's clock: the current one, and the one after it */
     uint64_t cost;              /* in the limit's unit; 0 looks: it fits while no more than `max` is used */
-    struct store_hold hold;     /* whether the charge is a hold */
-    uint64_t to;                /* settling: what the cost becomes */
-    int64_t off_us;             /* settling: it was charged to a slice; the end of its window may be wrong by this much */
-    uint64_t debt; /* let through on this host while the store was unavailable: added before anything is judged */
+    /* What happens to the cost if the call charges. WEIR_CHARGE_ALWAYS and WEIR_GIVE_BACK happen whatever the other cells
+     * say; rules with such cells come first in a call. */
+    enum weir_charging charging;
+    struct store_hold hold; /* whether the charge is a hold */
+    uint64_t to;            /* settling: what the cost becomes */
+    int64_t off_us;         /* settling: it was charged to a slice; the end of its window may be wrong by this much */
+    uint64_t debt;          /* let through on this host while the store was unavailable: added before anything is judged */
     struct limit_state state; /* ret: after the decision, as limit_report takes it */
     bool fits;                /* ret: had room for the cost */
 };

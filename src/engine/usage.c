@@ -14,7 +14,7 @@ static const struct limit_state *state_of(const struct decision *d, const struct
 {
     if (c->kind == COUNTER_STANDIN && remote_of(d, c)->standin != ON_FAILURE_LOCAL)
         return NULL; /* the store knows */
-    if (d->allowed || c->outcome == COUNTER_REFUSES)
+    if (d->allowed || c->outcome == COUNTER_REFUSES || c->kind == COUNTER_COUNTED)
         return c->state;
     return c->kind == COUNTER_CELL ? &c->look.state : NULL;
 }
@@ -22,13 +22,15 @@ static const struct limit_state *state_of(const struct decision *d, const struct
 /* More is available as soon as one unit more than now would fit. */
 static struct weir_left left_of(const struct decision *d, const struct counter *c)
 {
-    bool slots = c->limit->limit.algorithm == LIMIT_CONCURRENT; /* which have no window */
+    const struct limit *limit = counter_limit(c);
+    bool slots = limit->algorithm == LIMIT_CONCURRENT; /* which have no window */
     struct weir_left left = {
         .rule = (uint32_t)(c->rule - d->bound->rules),
         .limit = (uint32_t)(c->limit - d->bound->limits),
         .refuses = !d->allowed && c->outcome == COUNTER_REFUSES,
         .reading = c->reading,
-        .window_ms = slots ? 0 : ms_up(limit_window_us(&c->limit->limit, &c->window)),
+        .given_max = c->given ? limit->max : 0,
+        .window_ms = slots ? 0 : ms_up(limit_window_us(limit, &c->window)),
     };
     const struct limit_state *state = state_of(d, c);
     if (!state)

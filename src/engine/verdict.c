@@ -1,6 +1,7 @@
 #include "engine/verdict.h"
 
 #include "engine/counter.h"
+#include "engine/remote.h"
 
 static int64_t ms_up(int64_t us)
 {
@@ -152,6 +153,35 @@ void verdict_fill(const struct decision *d)
     name_limit(d, named, &report);
 }
 
+static bool denies(const struct decision *d, const struct counter *c)
+{
+    return c->kind == COUNTER_STANDIN && remote_of(d, c)->standin == ON_FAILURE_DENY;
+}
+
+/* Refused because the store is unavailable: the verdict names a rule that denies then, not one that has no room. */
+static void report_denied(struct decision *d)
+{
+    enum { DENIED_RETRY_MS = 1000 };
+    for (size_t i = 0; i < d->enforced; i++)
+        d->counters[i].outcome = denies(d, &d->counters[i]) ? COUNTER_REFUSES : COUNTER_FITS;
+    d->penalised = NULL;
+    verdict_fill(d);
+    d->verdict->status = 503;
+    d->verdict->unavailable = true;
+    d->verdict->remaining = 0;
+    d->verdict->retry_after_ms = DENIED_RETRY_MS;
+}
+
+void verdict_refuse(struct decision *d)
+{
+    for (size_t i = 0; d->remote && i < d->enforced; i++)
+        if (denies(d, &d->counters[i])) {
+            report_denied(d);
+            return;
+        }
+    verdict_fill(d);
+}
+
 /* What this request took of a limit beyond its max. Something was left before, so all of the debt is this request's. */
 static uint64_t overdrawn(const struct counter *c)
 {
@@ -191,12 +221,11 @@ void verdict_each_rule(const struct decision *d)
     }
 }
 
-void verdict_add_shadow(const struct decision *d, const struct bound_rule *rule)
+void verdict_add_shadow(struct weir_verdict *verdict, struct weir_shadows *shadows, const struct bound_rule *rule)
 {
-    struct weir_shadows *shadows = d->request->shadows;
     if (shadows && shadows->count < WEIR_SHADOW_MAX)
         copy_text(shadows->names[shadows->count++], sizeof shadows->names[0], rule->rule->id);
-    d->verdict->shadow_count++;
+    verdict->shadow_count++;
 }
 
 const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *v)

@@ -30,12 +30,15 @@ static inline bool verdict_is_repeated(const struct weir_verdict *verdict)
 
 /* Fills the verdict by d->allowed, and the `outcome` and `state` of the counters of enforced rules. */
 void verdict_fill(const struct decision *d);
+/* The same for a request that is refused: if that is because the store is unavailable, it says so, and names a rule that
+ * denies then. */
+void verdict_refuse(struct decision *d);
 /* Fills request->usage, after verdict_fill. */
 void usage_fill(const struct decision *d);
 /* Calls request->each_rule for each rule of the decision, by the `outcome` of its counters. */
 void verdict_each_rule(const struct decision *d);
-/* Adds a shadow rule that would have refused; its name goes to the request's `shadows`. */
-void verdict_add_shadow(const struct decision *d, const struct bound_rule *rule);
+/* Adds a shadow rule that would have refused; its name goes to the request's `shadows`, which may be NULL. */
+void verdict_add_shadow(struct weir_verdict *verdict, struct weir_shadows *shadows, const struct bound_rule *rule);
 
 /* A verdict says in private_rules which version of the rules it is of, and which reading of the path it is about. */
 enum { VERDICT_VERSION_BITS = 56 };

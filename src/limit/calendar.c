@@ -78,3 +78,10 @@ struct window calendar_window(const struct tz *tz, enum calendar_unit unit, int 
         at = days_at(tz, unit, week_start, now_s);
     return (struct window){ at.start_s * US_PER_S, at.end_s * US_PER_S };
 }
+
+struct window aligned_window(int64_t length_us, int64_t now_us)
+{
+    CHECK(length_us > 0);
+    int64_t start_us = floor_div(now_us, length_us) * length_us;
+    return (struct window){ start_us, start_us + length_us };
+}

@@ -217,6 +217,16 @@ struct limit_state limit_charge(const struct limit *limit, const struct window *
     return take.next;
 }
 
+struct limit_state limit_give_back(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us,
+                                   uint64_t cost)
+{
+    if (l->algorithm == LIMIT_CONCURRENT)
+        return s;
+    struct limit_state state = limit_take(l, w, s, now_us, 0).next;
+    limit_refund(l, limit_origin(l, state, now_us), cost, now_us, &state);
+    return state;
+}
+
 struct limit_take limit_overdraw(const struct limit *limit, const struct window *window, struct limit_state state,
                                  int64_t now_us, uint64_t cost)
 {

@@ -154,6 +154,11 @@ void limit_without_bound(const struct limit *limit, struct limit *ret);
  * not charged. */
 struct limit_state limit_charge(const struct limit *limit, const struct window *window, struct limit_state state,
                                 int64_t now_us, uint64_t cost);
+/* Gives back `cost` of what is used now, whoever was charged for it: of a window what it counts itself, of a sliding one
+ * not what is still in view of the previous one, of a bucket its tokens. Never more than that. Returns the new state. What
+ * is in flight (concurrent) is left as it is: it ends with its holds. */
+struct limit_state limit_give_back(const struct limit *limit, const struct window *window, struct limit_state state,
+                                   int64_t now_us, uint64_t cost);
 /* limit_take() for a limit with `overdraft`: if 1 fits, all of `cost` is charged. cost > 0. */
 struct limit_take limit_overdraw(const struct limit *limit, const struct window *window, struct limit_state state,
                                  int64_t now_us, uint64_t cost);

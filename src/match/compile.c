@@ -1,10 +1,10 @@
 /* Rules become a ruleset.
  *
- * A request finds its rules through lists: those of its event, user, key and host, of every template that its path matches,
- * and of the rules that none of these can find. Each rule stands under one kind of index only, the most selective that it
- * offers: the one in which the fewest other rules have the same event, template or host. A thousand rules for one event
- * that differ in their paths are found by path, a thousand tenants' rules for "/login" by host. Conditions that the index
- * implies are not checked again (compiled_rule.checks). */
+ * A request finds its rules through lists: those of its event, user, key and host, of the entries of its descriptor, of
+ * every template that its path matches, and of the rules that none of these can find. Each rule stands under one kind of
+ * index only, the most selective that it offers: the one in which the fewest other rules have the same event, template or
+ * host. A thousand rules for one event that differ in their paths are found by path, a thousand tenants' rules for "/login"
+ * by host. Conditions that the index implies are not checked again (compiled_rule.checks). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -177,6 +177,17 @@ static uint32_t method_bits(struct ruleset *ruleset, const struct compiled_condi
     return bits;
 }
 
+/* The space of an entry's values in the table. */
+static bool number_entry(struct ruleset *ruleset, struct compiled_condition *condition)
+{
+    uint32_t *number = table_put(&ruleset->table, ATTR_DESCRIPTOR, condition->name, ruleset->entry_count);
+    if (!number)
+        return false;
+    ruleset->entry_count += *number == ruleset->entry_count;
+    condition->space = ENTRY_SPACE + *number;
+    return true;
+}
+
 static bool compile_conditions(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
 {
     struct arena *arena = &b->ruleset->arena;
@@ -186,6 +197,8 @@ static bool compile_conditions(struct builder *b, const struct rule *rule, struc
     compiled->condition_count = (uint32_t)count;
     for (size_t i = 0; conditions && i < count; i++) {
         if (!condition_init(&conditions[i], arena, &rule->match.conditions[i], rule->ignore_case))
+            return false;
+        if (conditions[i].attribute == ATTR_DESCRIPTOR && !number_entry(b->ruleset, &conditions[i]))
             return false;
         if (conditions[i].attribute == ATTR_METHOD)
             compiled->methods = method_bits(b->ruleset, &conditions[i]);
@@ -258,7 +271,7 @@ static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
     for (size_t i = 0; i < compiled->condition_count; i++) {
         const struct compiled_condition *condition = &compiled->conditions[i];
         for (size_t k = 0; table_finds(condition) && k < condition->is.equal.count; k++)
-            if (!count_one(b, COUNT_TEXT + condition->attribute, condition->is.equal.sorted[k]))
+            if (!count_one(b, COUNT_TEXT + condition->space, condition->is.equal.sorted[k]))
                 return false;
     }
     for (size_t i = 0; tree_finds(compiled) && i < compiled->path_count; i++)
@@ -283,29 +296,25 @@ static uint32_t count_texts(const struct builder *b, const struct compiled_condi
 {
     uint32_t most = 0;
     for (size_t i = 0; i < condition->is.equal.count; i++) {
-        uint32_t count = table_find(&b->known, COUNT_TEXT + condition->attribute, condition->is.equal.sorted[i]);
+        uint32_t count = table_find(&b->known, COUNT_TEXT + condition->space, condition->is.equal.sorted[i]);
         most = count > most ? count : most;
     }
     return most;
 }
 
-/* Returns the attribute whose index finds the rule among the fewest others; ATTRIBUTE_COUNT if no index
- * does. If both are equal, a path comes before a host: many rules share a host once there are more of them. */
-static enum attribute choose_index(const struct builder *b, const struct compiled_rule *compiled)
+/* Returns the condition whose index finds the rule among the fewest others; NULL if none does, or if the tree of paths is
+ * better. If both are equal, a path comes before a host: many rules share a host once there are more of them. */
+static const struct compiled_condition *choose_index(const struct builder *b, const struct compiled_rule *compiled)
 {
-    enum attribute best = ATTRIBUTE_COUNT;
-    uint32_t fewest = UINT32_MAX;
-    if (tree_finds(compiled)) {
-        best = ATTR_PATH;
-        fewest = count_path(b, compiled);
-    }
+    const struct compiled_condition *best = NULL;
+    uint32_t fewest = tree_finds(compiled) ? count_path(b, compiled) : UINT32_MAX;
     for (size_t i = 0; i < compiled->condition_count; i++) {
         if (!table_finds(&compiled->conditions[i]))
             continue;
         enum attribute attribute = (enum attribute)compiled->conditions[i].attribute;
         uint32_t count = count_texts(b, &compiled->conditions[i]);
         if (count < fewest || (count == fewest && attribute != ATTR_HOST)) {
-            best = attribute;
+            best = &compiled->conditions[i];
             fewest = count;
         }
     }
@@ -335,26 +344,36 @@ static bool enlist(struct builder *b, uint32_t *slot, uint32_t rule)
 static bool index_texts(struct builder *b, const struct compiled_condition *condition, uint32_t rule)
 {
     struct ruleset *ruleset = b->ruleset;
-    if (!condition->is_not)
+    /* A rule may have conditions on several entries, which have one bit. */
+    if (!condition->is_not && condition->attribute != ATTR_DESCRIPTOR)
         ruleset->compiled[rule].checks &= ~BIT(condition->attribute);
-    ruleset->indexed |= BIT(condition->attribute);
+    if (condition->attribute == ATTR_DESCRIPTOR)
+        ruleset->finds = FINDS_ENTRIES;
+    else
+        ruleset->indexed |= BIT(condition->attribute);
     for (size_t i = 0; i < condition->is.equal.count; i++)
-        if (!enlist(b, table_put(&ruleset->table, condition->attribute, condition->is.equal.sorted[i], 0), rule))
+        if (!enlist(b, table_put(&ruleset->table, condition->space, condition->is.equal.sorted[i], 0), rule))
             return false;
     return true;
+}
+
+uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value)
+{
+    uint32_t entry = table_find(&ruleset->table, ATTR_DESCRIPTOR, name);
+    return entry == TABLE_NONE ? TABLE_NONE : table_find(&ruleset->table, ENTRY_SPACE + entry, value);
 }
 
 static bool index_rule(struct builder *b, uint32_t rule)
 {
     struct ruleset *ruleset = b->ruleset;
     struct compiled_rule *compiled = &ruleset->compiled[rule];
-    enum attribute index = choose_index(b, compiled);
-    if (index == ATTRIBUTE_COUNT)
+    const struct compiled_condition *index = choose_index(b, compiled);
+    if (index)
+        return index_texts(b, index, rule);
+    if (!tree_finds(compiled))
         return enlist(b, &ruleset->always, rule);
-    for (size_t i = 0; i < compiled->condition_count; i++)
-        if (index != ATTR_PATH && compiled->conditions[i].attribute == index)
-            return index_texts(b, &compiled->conditions[i], rule);
     compiled->checks &= ~(uint32_t)CHECK_PATHS;
+    ruleset->finds = ruleset->finds == FINDS_ENTRIES ? FINDS_ENTRIES : FINDS_PATHS;
     for (size_t i = 0; i < compiled->path_count; i++)
         if (!enlist(b, tree_add(&ruleset->tree, &ruleset->table, compiled->paths[i].template), rule))
             return false;
@@ -404,7 +423,8 @@ static bool fill_slots(struct builder *b)
     }
     for (size_t i = 0; ruleset->table.count > 0 && i <= ruleset->table.mask; i++) {
         struct table_entry *entry = &ruleset->table.entries[i];
-        if (entry->value != TABLE_NONE && entry->space < TREE_SPACE)
+        bool texts = entry->space < TREE_SPACE ? entry->space != ATTR_DESCRIPTOR : entry->space >= ENTRY_SPACE;
+        if (entry->value != TABLE_NONE && texts)
             entry->value = list_at(pool, starts[entry->value]);
     }
     return true;

@@ -117,8 +117,10 @@ bool condition_init(struct compiled_condition *condition, struct arena *arena, c
                                               .ignore_case = ignore_case,
                                               .has_is = from->is.count > 0,
                                               .is_one_text = from->is.count == 1 && from->is_not.count == 0 &&
-                                                             from->is.list[0].kind == VALUE_EQUAL && !ignore_case,
-                                              .header = from->header };
+                                                             from->is.list[0].kind == VALUE_EQUAL && !ignore_case &&
+                                                             from->attribute != ATTR_DESCRIPTOR,
+                                              .space = from->attribute,
+                                              .name = from->name };
     if (!init_values(&condition->is, arena, &from->is, ignore_case))
         return false;
     if (from->is_not.count == 0)
@@ -158,6 +160,15 @@ static inline bool text_holds(const struct compiled_condition *c, sv text)
            !(c->is_not && values_have(c->is_not, text, c->ignore_case));
 }
 
+/* An entry may be there and have an empty value. */
+static bool entry_holds(const struct compiled_condition *c, sv value)
+{
+    if (!value.ptr)
+        return c->presence != PRESENT && !c->has_is;
+    return c->presence != ABSENT && (!c->has_is || values_have(&c->is, value, false)) &&
+           !(c->is_not && values_have(c->is_not, value, false));
+}
+
 /* A host that was cut is compared whole: the end of a name says whose it is. */
 static bool host_holds(const struct compiled_condition *c, struct facts *facts)
 {
@@ -176,9 +187,11 @@ bool condition_holds_slowly(const struct compiled_condition *condition, struct f
         return ip_holds(condition, facts_ip(facts));
     if (condition->attribute == ATTR_HOST)
         return host_holds(condition, facts);
+    if (condition->attribute == ATTR_DESCRIPTOR)
+        return entry_holds(condition, facts_entry(facts, condition->name));
     if (condition->attribute != ATTR_HEADER)
         return text_holds(condition, facts_text(facts, (enum attribute)condition->attribute));
-    return text_holds(condition, facts_header(facts, condition->header)) ||
+    return text_holds(condition, facts_header(facts, condition->name)) ||
            (facts->ruleset->rules->settings.repeated_headers == REPEATED_REFUSE &&
-            facts_header_differs(facts, condition->header));
+            facts_header_differs(facts, condition->name));
 }

@@ -30,7 +30,8 @@ struct compiled_condition {
     bool ignore_case;
     bool has_is;
     bool is_one_text; /* nothing but one text that has to be equal */
-    sv header;
+    uint32_t space;   /* of its texts in the table: the attribute, or that of the entry that it names */
+    sv name;
     struct compiled_values is;
     const struct compiled_values *is_not; /* NULL: none */
 };

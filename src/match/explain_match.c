@@ -71,14 +71,15 @@ static bool condition_fits(const struct rule *rule, const struct rule_condition 
 {
     bool header = condition->attribute == ATTR_HEADER, ignore_case = header && rule->ignore_case;
     bool refuse = facts->ruleset->rules->settings.repeated_headers == REPEATED_REFUSE;
-    if (header && refuse && facts_header_differs(facts, condition->header))
+    if (header && refuse && facts_header_differs(facts, condition->name))
         return true; /* the request is refused for that, further on */
-    sv text = facts_attribute(facts, &(struct rule_by){ condition->attribute, condition->header });
+    sv text = facts_attribute(facts, &(struct rule_by){ condition->attribute, condition->name });
     if (condition->attribute == ATTR_HOST && text.len == FACTS_HOST_MAX) {
         text = facts_whole_host(facts);
         ignore_case = true;
     }
-    if (text.len == 0)
+    struct rule_by by = { condition->attribute, condition->name };
+    if (!fact_is_there(&by, text))
         return condition->presence != PRESENT && condition->is.count == 0;
     return condition->presence != ABSENT &&
            (condition->is.count == 0 || some_value_fits(&condition->is, facts, text, ignore_case)) &&
@@ -171,14 +172,16 @@ static enum match_reason explain_match(const struct ruleset *ruleset, const stru
     const struct rule_condition *unequal = first_unequal(rule, ~(BIT(ATTR_METHOD) | BIT(ATTR_HEADER)), facts);
     if (!unequal)
         unequal = first_unequal(rule, BIT(ATTR_METHOD), facts);
-    if (unequal)
+    if (unequal) {
+        *detail = unequal->name;
         return MATCH_UNEQUAL + unequal->attribute;
+    }
     if (has_paths(compiled) && !some_path_matches(ruleset, compiled, facts))
         return MATCH_UNEQUAL + ATTR_PATH;
     unequal = first_unequal(rule, BIT(ATTR_HEADER), facts);
     if (!unequal)
         return MATCH_YES;
-    *detail = unequal->header;
+    *detail = unequal->name;
     return MATCH_UNEQUAL + ATTR_HEADER;
 }
 
@@ -213,9 +216,9 @@ enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, st
     if (reason == MATCH_YES)
         reason = explain_except(ruleset, r, facts, &detail);
     for (size_t i = 0; reason == MATCH_YES && i < r->by_count; i++)
-        if (facts_attribute(facts, &r->by[i]).len == 0) {
+        if (!fact_is_there(&r->by[i], facts_attribute(facts, &r->by[i]))) {
             reason = MATCH_NO_ATTRIBUTE;
-            detail = r->by[i].attribute == ATTR_HEADER ? r->by[i].header : attribute_table[r->by[i].attribute].name;
+            detail = r->by[i].name.len > 0 ? r->by[i].name : attribute_table[r->by[i].attribute].name;
         }
     sv repeated = reason == MATCH_YES ? facts_repeated(facts, r) : sv_of("", 0);
     if (repeated.len > 0) {

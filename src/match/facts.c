@@ -1,8 +1,10 @@
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "match/ruleset.h"
 
 enum { MADE_PATH = FACTS_PATH, MADE_HOST = 2, MADE_IP = 4, MADE_IP_TEXT = 8, MADE_ROUTE = 16, MADE_TEXTS = 32 };
+enum { MADE_DESCRIPTOR = 64, MADE_KEYS = 128, MADE_LIMIT = 256 };
 
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user)
 {
@@ -259,16 +261,63 @@ sv facts_repeated(struct facts *facts, const struct rule *rule)
     if (facts->ruleset->rules->settings.repeated_headers != REPEATED_REFUSE)
         return sv_of("", 0);
     for (size_t i = 0; i < rule->by_count; i++)
-        if (rule->by[i].attribute == ATTR_HEADER && facts_header_differs(facts, rule->by[i].header))
-            return rule->by[i].header;
+        if (rule->by[i].attribute == ATTR_HEADER && facts_header_differs(facts, rule->by[i].name))
+            return rule->by[i].name;
     for (size_t i = 0; i < rule->match.condition_count; i++) {
         const struct rule_condition *condition = &rule->match.conditions[i];
-        if (condition->attribute == ATTR_HEADER && facts_header_differs(facts, condition->header))
-            return condition->header;
+        if (condition->attribute == ATTR_HEADER && facts_header_differs(facts, condition->name))
+            return condition->name;
     }
-    if (rule->plan_count > 0 && rule->plan.attribute == ATTR_HEADER && facts_header_differs(facts, rule->plan.header))
-        return rule->plan.header;
+    if (rule->plan_count > 0 && rule->plan.attribute == ATTR_HEADER && facts_header_differs(facts, rule->plan.name))
+        return rule->plan.name;
     return sv_of("", 0);
+}
+
+/* ---- the descriptor ---- */
+
+sv facts_entry(const struct facts *facts, sv name)
+{
+    const struct weir_header *entry = descriptor_find(facts->request, name);
+    return entry ? sv_of(entry->value.len > 0 ? entry->value.ptr : "", entry->value.len) : (sv){ 0 };
+}
+
+static sv facts_descriptor(struct facts *facts)
+{
+    if (make(facts, MADE_DESCRIPTOR))
+        facts->descriptor = descriptor_text(facts->request, facts->descriptor_buf);
+    return facts->descriptor;
+}
+
+static sv facts_descriptor_keys(struct facts *facts)
+{
+    if (make(facts, MADE_KEYS))
+        facts->descriptor_keys = descriptor_keys(facts->request, facts->descriptor_keys_buf);
+    return facts->descriptor_keys;
+}
+
+/* "100 per 60000ms" */
+static sv facts_descriptor_limit(struct facts *facts)
+{
+    const struct weir_request *request = facts->request;
+    char *room = facts->descriptor_limit_buf;
+    if (make(facts, MADE_LIMIT)) {
+        size_t most = sizeof facts->descriptor_limit_buf;
+        int len = request->given_window_ms > 0
+                      ? snprintf(room, most, "%" PRIu64 " per %" PRIu64 "ms", request->given_max, request->given_window_ms)
+                      : 0;
+        facts->descriptor_limit = sv_of(room, (size_t)len);
+    }
+    return facts->descriptor_limit;
+}
+
+/* Apart, so that requests without a descriptor do not pay for it. */
+static __attribute__((noinline)) sv facts_of_descriptor(struct facts *facts, const struct rule_by *by)
+{
+    if (by->attribute == ATTR_DESCRIPTOR_KEYS)
+        return facts_descriptor_keys(facts);
+    if (by->attribute == ATTR_DESCRIPTOR_LIMIT)
+        return facts_descriptor_limit(facts);
+    return by->name.len > 0 ? facts_entry(facts, by->name) : facts_descriptor(facts);
 }
 
 sv facts_attribute(struct facts *facts, const struct rule_by *by)
@@ -287,7 +336,11 @@ sv facts_attribute(struct facts *facts, const struct rule_by *by)
     case ATTR_ROUTE:
         return facts_route(facts);
     case ATTR_HEADER:
-        return facts_header(facts, by->header);
+        return facts_header(facts, by->name);
+    case ATTR_DESCRIPTOR:
+    case ATTR_DESCRIPTOR_KEYS:
+    case ATTR_DESCRIPTOR_LIMIT:
+        return facts_of_descriptor(facts, by);
     default:
         return request_get(facts->request, by->attribute);
     }

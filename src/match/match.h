@@ -18,7 +18,7 @@ const struct rules *ruleset_rules(const struct ruleset *ruleset);
 bool ruleset_trusts(const struct ruleset *ruleset, sv address); /* settings.trusted_proxies has it */
 bool ruleset_wants_user(const struct ruleset *ruleset);         /* some rule that is not off looks at the user */
 /* Some rule that can refuse at that time matches or counts by the attribute, has plans of it, or excepts a user. `header`
- * is its name in lower case, for ATTR_HEADER. */
+ * is its name in lower case, for ATTR_HEADER. Whatever looks at a part of the descriptor looks at ATTR_DESCRIPTOR. */
 bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header, int64_t now_us);
 /* The names of all headers that rules which are not off look at, in lower case and in order. */
 size_t ruleset_header_count(const struct ruleset *ruleset);
@@ -28,7 +28,7 @@ enum { FACTS_HOST_MAX = 255 };
 enum { FACTS_PATH = 1 }; /* in facts.made: the path */
 
 /* What a request says. Each part is worked out when somebody first asks for it: use the functions below, not the fields.
- * Some 46 KB that facts_init does not touch, so it belongs on the stack; one thread at a time. */
+ * Some 54 KB that facts_init does not touch, so it belongs on the stack; one thread at a time. */
 /* A header of the request. */
 struct header_fact {
     sv name;
@@ -65,11 +65,15 @@ struct facts {
     struct path_numbers numbers; /* of readings */
     struct path_text texts[PATH_TEXTS_MAX];
     char text_buf[PATH_POOL_BYTES];
+    sv descriptor, descriptor_keys, descriptor_limit;
+    char descriptor_buf[DESCRIPTOR_TEXT_MAX];
+    char descriptor_keys_buf[DESCRIPTOR_TEXT_MAX];
+    char descriptor_limit_buf[64];
 };
 
 /* ruleset, request and the bytes of user (the request's own, or what the getter gave) must outlive facts. Blanks and tabs
  * at the ends of a header, the host, the method and the address are not part of it, whoever asks: most servers drop them,
- * so they must not make a subject. User, key and event count as they are given. */
+ * so they must not make a subject. User, key, event, domain and the entries of a descriptor count as they are given. */
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user);
 
 /* From now on facts_path and facts_route are those of this reading. */
@@ -116,13 +120,21 @@ bool facts_header_differs(struct facts *facts, sv lower_case_name);
 /* The first header that the rule matches, counts by or has plans of and that differs, where settings.repeated_headers
  * refuses that; else empty. */
 sv facts_repeated(struct facts *facts, const struct rule *rule);
-/* The value of one attribute, as rules see it; empty if the request has none. */
+/* The value of an entry of the descriptor, see descriptor_find(); ptr is NULL if there is no such entry. */
+sv facts_entry(const struct facts *facts, sv name);
+/* The value of one attribute, as rules see it; see fact_is_there(). */
 sv facts_attribute(struct facts *facts, const struct rule_by *by);
+/* Whether the request has the attribute whose value this is. */
+static inline bool fact_is_there(const struct rule_by *by, sv value)
+{
+    return value.len > 0 || (by_may_be_empty(by) && value.ptr);
+}
 /* The attributes that facts_attribute prepares; the others are as they are given. */
 enum {
-    FACTS_PREPARED = 1 << ATTR_METHOD | 1 << ATTR_PATH | 1 << ATTR_HOST | 1 << ATTR_IP | 1 << ATTR_USER | 1 << ATTR_ROUTE
+    FACTS_PREPARED = 1 << ATTR_METHOD | 1 << ATTR_PATH | 1 << ATTR_HOST | 1 << ATTR_IP | 1 << ATTR_USER | 1 << ATTR_ROUTE |
+                     1 << ATTR_DESCRIPTOR_KEYS | 1 << ATTR_DESCRIPTOR_LIMIT | 1 << ATTR_DESCRIPTOR
 };
-/* facts_attribute for an attribute that is not a header. */
+/* facts_attribute for an attribute that has no name. */
 static inline sv facts_text(struct facts *facts, enum attribute attribute)
 {
     return FACTS_PREPARED >> attribute & 1 ? facts_attribute(facts, &(struct rule_by){ .attribute = attribute })
@@ -141,9 +153,11 @@ enum match_reason {
     MATCH_EXPIRED,
     MATCH_EXCEPT_IP,    /* detail: "settings" if it is excepted there, for all rules */
     MATCH_EXCEPT_USER,  /* detail: the same */
-    MATCH_NO_ATTRIBUTE, /* detail: the attribute of `by` that is missing; of a header its name */
+    MATCH_NO_ATTRIBUTE, /* detail: the attribute of `by` that is missing; of a header or entry its name */
     MATCH_REPEATED,     /* all else holds; detail: facts_repeated */
-    MATCH_UNEQUAL,      /* + enum attribute: its condition does not hold; detail: of a header its name */
+    MATCH_REPLACED,     /* all holds, but another rule that applies replaces it; detail: its id. Only src/engine knows */
+    MATCH_NO_LIMIT,     /* all holds, but its limit is given, and the request brings none. Only src/engine says it */
+    MATCH_UNEQUAL,      /* + enum attribute: its condition does not hold; detail: of a header or entry its name */
 };
 /* MATCH_YES leaves the first reading in use in which the rule matches the path, anything else the first of all. */
 enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, struct facts *facts, int64_t now_us,

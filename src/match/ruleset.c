@@ -144,6 +144,20 @@ static bool method_holds(struct visit *v, const struct compiled_rule *rule)
     return v->method & rule->methods;
 }
 
+/* Attributes that are made of the lists of a request: its headers and its descriptor. */
+#define MADE_OF_LISTS (BIT(ATTR_HEADER) | BIT(ATTR_DESCRIPTOR) | BIT(ATTR_DESCRIPTOR_KEYS))
+
+/* Those of `by` are there. */
+static __attribute__((noinline)) bool lists_have_them(const struct rule *rule, struct facts *facts)
+{
+    for (size_t i = 0; i < rule->by_count; i++) {
+        const struct rule_by *by = &rule->by[i];
+        if (MADE_OF_LISTS & BIT(by->attribute) && !fact_is_there(by, facts_attribute(facts, by)))
+            return false;
+    }
+    return true;
+}
+
 /* Every attribute of `by` that is prepared is there; without preparing it where that is not needed. */
 static __attribute__((noinline)) bool prepared_are_there(const struct compiled_rule *rule, struct facts *facts)
 {
@@ -156,11 +170,7 @@ static __attribute__((noinline)) bool prepared_are_there(const struct compiled_r
         return false;
     if (by & BIT(ATTR_HOST) && facts_host(facts).len == 0)
         return false;
-    if (by & BIT(ATTR_HEADER))
-        for (size_t i = 0; i < rule->rule->by_count; i++)
-            if (rule->rule->by[i].attribute == ATTR_HEADER && facts_header(facts, rule->rule->by[i].header).len == 0)
-                return false;
-    return true;
+    return !(by & MADE_OF_LISTS) || lists_have_them(rule->rule, facts);
 }
 
 /* Every attribute of `by` is there. */
@@ -263,6 +273,35 @@ static __attribute__((noinline)) size_t find_readings(const struct ruleset *rule
     return count;
 }
 
+/* Adds the lists of the templates that the path matches. */
+static inline size_t find_paths(const struct ruleset *ruleset, struct facts *facts, uint32_t lists[RULESET_LISTS_MAX],
+                                size_t count)
+{
+    sv path = facts_path(facts);
+    if (facts->reading_count > 1 || facts->path_cut)
+        return find_readings(ruleset, facts, lists, count);
+    return count + tree_find(&ruleset->tree, &ruleset->table, path, &facts->segments, &ruleset->ids, lists + count,
+                             RULESET_LISTS_MAX - count);
+}
+
+/* Adds the lists of the values that the entries of the descriptor have, and those of the path. */
+static __attribute__((noinline)) size_t find_entries(const struct ruleset *ruleset, struct facts *facts,
+                                                     uint32_t lists[RULESET_LISTS_MAX], size_t count)
+{
+    const struct weir_request *request = facts->request;
+    for (size_t i = 0; i < request->descriptor_count && i < WEIR_DESCRIPTOR_MAX; i++) {
+        char room[DESCRIPTOR_KEY_MAX];
+        sv name = descriptor_name(request, i, room);
+        uint32_t list = name.len > 0 ? entry_list(ruleset, name, request->descriptor[i].value) : TABLE_NONE;
+        if (list == TABLE_NONE)
+            continue;
+        if (count == RULESET_LISTS_MAX)
+            return RULESET_LISTS_MAX + 1;
+        lists[count++] = list;
+    }
+    return ruleset->tree.count > 0 && request->path.len > 0 ? find_paths(ruleset, facts, lists, count) : count;
+}
+
 /* The lists of a request; more than RULESET_LISTS_MAX: too many. */
 static size_t find_lists(const struct ruleset *ruleset, struct facts *facts, uint32_t lists[RULESET_LISTS_MAX])
 {
@@ -276,13 +315,10 @@ static size_t find_lists(const struct ruleset *ruleset, struct facts *facts, uin
         if (list != TABLE_NONE)
             lists[count++] = list;
     }
-    if (ruleset->tree.count > 0 && facts->request->path.len > 0) {
-        sv path = facts_path(facts);
-        if (facts->reading_count > 1 || facts->path_cut)
-            return find_readings(ruleset, facts, lists, count);
-        count += tree_find(&ruleset->tree, &ruleset->table, path, &facts->segments, &ruleset->ids, lists + count,
-                           RULESET_LISTS_MAX - count);
-    }
+    if (__builtin_expect(ruleset->finds != FINDS_TEXTS, 0))
+        return ruleset->finds == FINDS_ENTRIES ? find_entries(ruleset, facts, lists, count)
+               : facts->request->path.len > 0  ? find_paths(ruleset, facts, lists, count)
+                                               : count;
     return count;
 }
 

@@ -26,6 +26,10 @@ enum {
 };
 _Static_assert((int)ATTRIBUTE_COUNT < (int)TREE_SPACE, "the table has a space for each attribute, and an int a bit");
 
+/* The table numbers the entries of descriptors that rules match, under ATTR_DESCRIPTOR. The values of entry n are in the
+ * space ENTRY_SPACE + n, which no node of the tree has. */
+#define ENTRY_SPACE (UINT32_C(1) << 31)
+
 struct compiled_path {
     bool is_regex;
     uint32_t regex; /* index */
@@ -77,7 +81,13 @@ struct ruleset {
     sv *methods; /* each one's number is its bit */
     size_t method_count;
     uint32_t always;  /* list: rules that no index finds */
-    uint32_t indexed; /* bits of attributes whose texts find rules in the table */
+    uint32_t indexed; /* bits of attributes whose texts find rules in the table, but for entries */
+    enum {
+        FINDS_TEXTS,  /* nothing else */
+        FINDS_PATHS,  /* templates in the tree find rules, too */
+        FINDS_ENTRIES /* values of entries do, and perhaps templates */
+    } finds;
+    uint32_t entry_count; /* numbered entries */
 
     struct regex **regexes;
     size_t regex_count;
@@ -94,6 +104,8 @@ struct ruleset {
     size_t looked_header_count;
 };
 
+/* The list of an entry of a descriptor with this value; TABLE_NONE: there is none. */
+uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value);
 bool compile_looks(struct ruleset *ruleset); /* false: no memory */
 
 #endif

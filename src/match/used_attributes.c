@@ -23,10 +23,15 @@ static void add_header(struct ruleset *ruleset, sv name, int64_t until_us)
 
 static void add_attribute(struct ruleset *ruleset, const struct rule_by *by, int64_t until_us)
 {
-    if (by->attribute == ATTR_HEADER)
-        add_header(ruleset, by->header, until_us);
+    enum attribute attribute = by->attribute;
+    if (attribute == ATTR_HEADER)
+        add_header(ruleset, by->name, until_us);
     else
-        look_until(ruleset, by->attribute == ATTR_ROUTE ? ATTR_PATH : by->attribute, true, until_us);
+        look_until(ruleset,
+                   attribute == ATTR_ROUTE             ? ATTR_PATH
+                   : attribute == ATTR_DESCRIPTOR_KEYS ? ATTR_DESCRIPTOR
+                                                       : attribute,
+                   true, until_us);
 }
 
 static void add_rule(struct ruleset *ruleset, const struct rule *rule, int64_t until_us)
@@ -37,7 +42,7 @@ static void add_rule(struct ruleset *ruleset, const struct rule *rule, int64_t u
     look_until(ruleset, ATTR_IP, rule->except.ip_count > 0 || everybodys->ip_count > 0, until_us);
     look_until(ruleset, ATTR_USER, rule->except.user_count > 0 || everybodys->user_count > 0, until_us);
     for (size_t i = 0; i < match->condition_count; i++)
-        add_attribute(ruleset, &(struct rule_by){ match->conditions[i].attribute, match->conditions[i].header }, until_us);
+        add_attribute(ruleset, &(struct rule_by){ match->conditions[i].attribute, match->conditions[i].name }, until_us);
     for (size_t i = 0; i < rule->by_count; i++)
         add_attribute(ruleset, &rule->by[i], until_us);
     if (rule->plan_count > 0)

@@ -53,6 +53,20 @@ static void add_client(struct facts *facts, struct buf *out)
     add_text(out, "counted_as", ip ? facts_ip_text(facts) : SV(""));
 }
 
+/* As in the body of a request; nothing if there is none. */
+static void add_descriptor(const struct weir_request *request, struct buf *out)
+{
+    for (size_t i = 0; i < request->descriptor_count; i++) {
+        buf_add(out, i ? SV(",{\"key\":") : SV(",\"descriptor\":[{\"key\":"));
+        buf_json(out, request->descriptor[i].name);
+        buf_add(out, SV(",\"value\":"));
+        buf_json(out, request->descriptor[i].value);
+        buf_char(out, '}');
+    }
+    if (request->descriptor_count > 0)
+        buf_char(out, ']');
+}
+
 static void add_request(struct facts *facts, void *data)
 {
     struct output *p = data;
@@ -70,6 +84,7 @@ static void add_request(struct facts *facts, void *data)
             add_readings(facts, p->out);
         }
     }
+    add_descriptor(p->request, p->out);
     buf_printf(p->out, ",\"cost\":%" PRIu64, p->request->cost);
     for (size_t i = 0; i < p->request->cost_count; i++) {
         const struct weir_cost *cost = &p->request->costs[i];
@@ -90,6 +105,8 @@ static const char *reason_name(enum match_reason reason)
         [MATCH_EXCEPT_USER] = "except_user",
         [MATCH_NO_ATTRIBUTE] = "missing",
         [MATCH_REPEATED] = "repeated_header",
+        [MATCH_REPLACED] = "replaced",
+        [MATCH_NO_LIMIT] = "no_limit",
     };
     return reason >= MATCH_UNEQUAL ? attribute_table[reason - MATCH_UNEQUAL].name.ptr : names[reason];
 }
@@ -97,11 +114,17 @@ static const char *reason_name(enum match_reason reason)
 static void add_by(const struct explained_rule *e, struct buf *out)
 {
     for (size_t i = 0; i < e->rule->by_count; i++) {
-        /* An attribute and the name of a header need no escapes. */
-        buf_printf(out, "%s{\"name\":\"", i ? "," : "");
-        rule_by_text(&e->rule->by[i], out);
-        buf_char(out, '"');
-        add_text(out, "value", e->by[i]);
+        CLEANUP(buf_done) struct buf name;
+        buf_init(&name, RULE_BY_TEXT_MAX);
+        rule_by_text(&e->rule->by[i], &name);
+        buf_printf(out, "%s{\"name\":", i ? "," : "");
+        buf_json(out, buf_sv(&name));
+        if (fact_is_there(&e->rule->by[i], e->by[i])) {
+            buf_add(out, SV(",\"value\":"));
+            buf_json(out, e->by[i]);
+        } else {
+            buf_add(out, SV(",\"value\":null"));
+        }
         buf_char(out, '}');
     }
 }

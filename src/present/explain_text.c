@@ -54,9 +54,9 @@ void explain_subject(const struct explained_rule *e, struct buf *out)
     for (size_t i = 0; i < e->rule->by_count; i++) {
         const struct rule_by *by = &e->rule->by[i];
         buf_printf(out, "%s%s ", i ? ", " : "", attribute_table[by->attribute].name.ptr);
-        if (by->attribute == ATTR_HEADER)
-            buf_printf(out, "%.*s ", SV_FMT(by->header));
-        buf_add(out, e->by[i]);
+        if (by->name.len > 0)
+            buf_printf(out, "%.*s ", SV_FMT(by->name));
+        buf_add(out, e->by[i].len > 0 ? e->by[i] : SV("(empty)"));
     }
 }
 
@@ -84,8 +84,8 @@ static void add_plan(const struct explained_rule *e, struct buf *out)
         buf_printf(out, "plan %.*s, chosen by ", SV_FMT(e->plan->name));
     else
         buf_add(out, SV("no plan applies: "));
-    buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->header.len ? " " : "", SV_FMT(by->header));
-    if (!e->plan && e->plan_value.len == 0)
+    buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->name.len ? " " : "", SV_FMT(by->name));
+    if (!e->plan && !fact_is_there(by, e->plan_value))
         buf_add(out, SV(" is missing"));
     else if (!e->plan)
         buf_printf(out, " is %.*s", SV_FMT(e->plan_value));
@@ -99,7 +99,9 @@ bool explain_choice(const struct explained_rule *e, struct buf *out)
         add_override(e->override, out);
     else if (e->rule->plan_count > 0)
         add_plan(e, out);
-    return e->override || e->rule->plan_count > 0;
+    else if (e->rule->unlimited)
+        buf_add(out, SV("it has `limits: none`, and limits nothing"));
+    return e->override || e->rule->plan_count > 0 || e->rule->unlimited;
 }
 
 bool explain_where(const struct explained_rule *e, bool has_store, struct buf *out)
@@ -187,7 +189,8 @@ void explain_usage(const struct explained_rule *e, const struct explained_limit 
         add_wait(out, "; resets in ", l->report.reset_us);
     if (l->spec->algorithm == LIMIT_CALENDAR && clock_valid(l->window.end_us)) {
         instant_text(l->window.end_us, end);
-        buf_printf(out, "; the %s ends at %s", unit_names[l->spec->unit], end);
+        const char *unit = unit_names[l->spec->unit];
+        buf_printf(out, "; the %s ends at %s", unit ? unit : "window", end);
     }
     if (!l->fits && l->report.retry_after_us < 0)
         buf_printf(out, "; never has room for %" PRIu64, l->cost);

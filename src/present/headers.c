@@ -89,9 +89,9 @@ static struct partition partition_of(const struct rule *rule, struct facts *fact
         const struct rule_by *by = &rule->by[i];
         sv name = attribute_table[by->attribute].name, value = facts_attribute(facts, by);
         hash_text(&h, name.ptr, name.len);
-        hash_text(&h, by->header.ptr, by->header.len);
+        hash_text(&h, by->name.ptr, by->name.len);
         hash_text(&h, value.ptr, value.len);
-        partition.known = partition.known && value.len > 0;
+        partition.known = partition.known && fact_is_there(by, value);
     }
     partition.key = hash_final(&h);
     return partition;
@@ -221,6 +221,10 @@ static const struct policy_text *policy_keep(struct policy_text **kept, const st
 static const struct policy_text *policy_of(const struct answer *a, const struct weir_left *left, struct policy_text *room)
 {
     struct bound_limit *limit = &a->bound->limits[left->limit];
+    if (__builtin_expect(limit->spec->given, 0)) { /* each request has its own */
+        policy_write(room, a->bound->rules[left->rule].rule->id, limit->spec->name, left->given_max, quota_unit(limit), 0);
+        return room;
+    }
     const struct policy_text *kept = __atomic_load_n(&limit->policy, __ATOMIC_ACQUIRE);
     if (__builtin_expect(kept != NULL, 1))
         return kept;
@@ -382,7 +386,8 @@ static struct unit_left left_of_unit(const struct answer *a, sv unit)
         const struct weir_left *left = &a->usage->left[i];
         const struct bound_limit *limit = &a->bound->limits[left->limit];
         if (left->known && sv_eq(quota_unit(limit), unit) && (!least.known || left->remaining < least.remaining))
-            least = (struct unit_left){ true, limit->limit.capacity, left->remaining, left->reset_ms };
+            least = (struct unit_left){ true, limit->spec->given ? left->given_max : limit->limit.capacity, left->remaining,
+                                        left->reset_ms };
     }
     return least;
 }

@@ -25,8 +25,16 @@ static void add_wanted(struct buf *out, const struct rule_condition *condition)
 
 /* "the method must be POST or PUT, and is GET". The address of the client is not shown here: weir finds it in several
  * places. */
-static void add_mismatch(struct buf *out, const struct rule_condition *condition, sv is)
+static void add_mismatch(struct buf *out, const struct rule_condition *condition, const struct weir_request *request)
 {
+    char room[DESCRIPTOR_TEXT_MAX];
+    sv is = { 0 };
+    if (condition->attribute < REQUEST_ATTRIBUTE_COUNT)
+        is = request_get(request, condition->attribute);
+    else if (condition->attribute == ATTR_DESCRIPTOR_KEYS)
+        is = descriptor_keys(request, room);
+    else if (request->given_window_ms > 0)
+        is = SV("given");
     buf_printf(out, "the %s ", attribute_table[condition->attribute].name.ptr);
     add_wanted(out, condition);
     if (condition->attribute == ATTR_IP)
@@ -58,9 +66,11 @@ static void add_paths(struct buf *out, const struct rule_match *match)
     }
 }
 
-static void add_header(struct buf *out, const struct rule_condition *condition)
+/* "the header x-plan is not free" */
+static void add_named(struct buf *out, const struct rule_condition *condition)
 {
-    buf_printf(out, "the header %.*s ", SV_FMT(condition->header));
+    buf_printf(out, "the %s %.*s ", condition->attribute == ATTR_HEADER ? "header" : "descriptor entry",
+               SV_FMT(condition->name));
     if (condition->presence == PRESENCE_ANY && condition->is_not.count == 0) {
         buf_add(out, SV("is not "));
         rule_values_text(&condition->is, out);
@@ -77,12 +87,12 @@ static void add_unequal(struct buf *out, const struct rule_match *match, enum at
         bool holds = attribute == ATTR_PATH && condition->presence == PRESENT && request->path.len > 0;
         if (condition->attribute != attribute || holds)
             continue;
-        if (attribute != ATTR_HEADER) {
-            add_mismatch(out, condition, request_get(request, attribute));
+        if (!attribute_has_name(attribute)) {
+            add_mismatch(out, condition, request);
             return;
         }
-        if (sv_eq(condition->header, detail))
-            add_header(out, condition);
+        if (sv_eq(condition->name, detail))
+            add_named(out, condition);
     }
     if (attribute == ATTR_PATH)
         add_paths(out, match);
@@ -126,6 +136,12 @@ void explain_reason(const struct explained_rule *rule, const struct weir_request
         buf_add(out, rule->detail);
         buf_add(out, rule->rule->mode == MODE_ENFORCE ? SV(" with different values, and is refused for that")
                                                       : SV(" with different values, and would be refused for that"));
+        break;
+    case MATCH_REPLACED:
+        buf_printf(out, "it is replaced by rule %.*s", SV_FMT(rule->detail));
+        break;
+    case MATCH_NO_LIMIT:
+        buf_add(out, SV("its limit is given by requests, and this one brings none"));
         break;
     case MATCH_UNEQUAL:
         break;

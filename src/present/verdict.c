@@ -89,12 +89,24 @@ size_t weir_verdict_json(const struct weir_request *request, const struct weir_v
 
 /* ---- subjects ---- */
 
+/* The key of an entry may have any bytes. */
+static void add_name(struct buf *out, sv name)
+{
+    bool plain = true;
+    for (size_t i = 0; i < name.len; i++)
+        plain = plain && name.ptr[i] > ' ' && name.ptr[i] < 0x7f && name.ptr[i] != '"' && name.ptr[i] != '=';
+    if (plain)
+        buf_add(out, name);
+    else
+        buf_json(out, name);
+}
+
 void subject_text(const struct subject *subject, struct buf *out)
 {
     for (size_t i = 0; i < subject->by_count; i++) {
         if (i)
             buf_char(out, ' ');
-        buf_add(out, subject_name(subject, i));
+        add_name(out, subject_name(subject, i));
         buf_char(out, '=');
         buf_json(out, subject_value(subject, i));
     }

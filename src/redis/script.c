@@ -13,8 +13,8 @@ _Static_assert(LIMIT_TOKEN_BUCKET == 0 && LIMIT_FIXED_WINDOW == 1 && LIMIT_SLIDI
                    LIMIT_CONCURRENT == 4,
                "the scripts in lua/ have the same numbers");
 
-/* Added to the algorithm of a limit with overdraft. */
-enum { OVERDRAFT = 8 };
+/* Added to the algorithm of a limit with overdraft, and of a cell that is charged or given back whatever the others say. */
+enum { OVERDRAFT = 8, ALWAYS = 16, GIVE_BACK = 32 };
 
 enum { ANSWER_STALE, ANSWER_REFUSED, ANSWER_ALLOWED, ANSWER_ALL_FIT, ANSWER_WRONG };
 
@@ -136,8 +136,10 @@ static struct measures measures(const struct limit *l, const struct window *wind
 static void put_cell(struct buf *out, const struct store_cell *cell)
 {
     struct measures m = measures(cell->limit, &cell->window, &cell->next, cell->hold.ttl_us);
-    PUT_DOUBLES(out, cell->limit->algorithm + (cell->limit->overdraft ? OVERDRAFT : 0), (double)cell->limit->max,
-                (double)cell->debt, (double)cell->cost, m.a, m.b, m.c);
+    static const int ways[] = { [WEIR_CHARGE_IF_ROOM] = 0, [WEIR_CHARGE_ALWAYS] = ALWAYS, [WEIR_GIVE_BACK] = GIVE_BACK };
+    int way = ways[cell->charging] + (cell->limit->overdraft ? OVERDRAFT : 0);
+    PUT_DOUBLES(out, cell->limit->algorithm + way, (double)cell->limit->max, (double)cell->debt, (double)cell->cost, m.a,
+                m.b, m.c);
 }
 
 static size_t count_cells(const struct store_call *call)

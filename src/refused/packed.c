@@ -50,6 +50,7 @@ static void put_request(struct buf *out, const struct recent_request *request)
     put(out, request->cut);
     for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++)
         put_text(out, recent_value(request, i));
+    put_text(out, sv_of(request->descriptor, request->descriptor_len));
     put(out, request->cost);
     put(out, request->cost_count);
     for (size_t i = 0; i < request->cost_count; i++) {
@@ -180,6 +181,9 @@ static void take_request(struct reader *in, struct recent_request *ret)
         memcpy(to, value.ptr, value.len);
         to += value.len;
     }
+    sv descriptor = take_text(in, RECENT_DESCRIPTOR_MAX);
+    ret->descriptor_len = (uint16_t)descriptor.len;
+    memcpy(ret->descriptor, descriptor.ptr, descriptor.len);
     ret->cost = take(in, UINT64_MAX);
     ret->cost_count = (uint8_t)take(in, RECENT_COSTS);
     for (size_t i = 0; i < ret->cost_count; i++) {

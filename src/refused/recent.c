@@ -148,6 +148,12 @@ void recent_fill_request(struct recent_request *ret, const struct weir_request *
             memcpy(to, part.ptr, part.len);
         to += part.len;
     }
+    char room[DESCRIPTOR_TEXT_MAX];
+    sv descriptor = descriptor_text(request, room);
+    bool fits = descriptor.len <= RECENT_DESCRIPTOR_MAX;
+    ret->cut = ret->cut || !fits;
+    ret->descriptor_len = (uint16_t)(fits ? descriptor.len : 0);
+    memcpy(ret->descriptor, room, ret->descriptor_len);
     ret->cost = request->cost;
     ret->cost_count = (uint8_t)(request->cost_count < RECENT_COSTS ? request->cost_count : RECENT_COSTS);
     for (size_t i = 0; i < ret->cost_count; i++) {

@@ -17,6 +17,7 @@ enum {
     RECENT_LOOKS = 200,
     RECENT_PATH_MAX = 400,
     RECENT_VALUE_MAX = 100,
+    RECENT_DESCRIPTOR_MAX = 400,
     RECENT_TEXT_MAX = RECENT_PATH_MAX + REQUEST_ATTRIBUTE_COUNT * RECENT_VALUE_MAX,
     RECENT_UNIT_MAX = 50,
     RECENT_COSTS = 4,
@@ -43,6 +44,8 @@ struct recent_request {
         uint64_t amount;
     } costs[RECENT_COSTS];
     char text[RECENT_TEXT_MAX]; /* the values, one after another */
+    uint16_t descriptor_len;
+    char descriptor[RECENT_DESCRIPTOR_MAX]; /* as descriptor_text() writes it; all of it, or nothing */
 };
 
 /* The plan of a rule that a request has chosen. Its name is a value that the rule itself names, so it is not a secret. */

@@ -17,9 +17,10 @@ static uint16_t put(char *to, sv text, size_t most, bool *cut)
 /* "user", "header:x-tenant" */
 static uint16_t put_name(char *to, const struct rule_by *by, size_t most, bool *cut)
 {
-    bool is_header = by->attribute == ATTR_HEADER;
-    size_t len = put(to, is_header ? SV("header:") : attribute_table[by->attribute].name, most, cut);
-    return (uint16_t)(len + put(to + len, by->header, most - len, cut));
+    size_t len = put(to, attribute_table[by->attribute].name, most, cut);
+    if (by->name.len > 0)
+        len += put(to + len, SV(":"), most - len, cut);
+    return (uint16_t)(len + put(to + len, by->name, most - len, cut));
 }
 
 enum { SECRET_SHOWN = 4 };

@@ -99,12 +99,31 @@ static void rewrite_address(struct rewriter *w, sv *text)
     keep(w, out, cidr_text(&cidr, out), text);
 }
 
-/* A value as rules see it. */
-static void rewrite_value(struct rewriter *w, enum attribute attribute, sv *text)
+/* All entries of a descriptor: their values are hashed, and their keys are not. */
+static void rewrite_descriptor(struct rewriter *w, sv *text)
 {
+    struct weir_header entries[WEIR_DESCRIPTOR_MAX];
+    char bytes[DESCRIPTOR_TEXT_MAX], room[DESCRIPTOR_TEXT_MAX], hashes[WEIR_DESCRIPTOR_MAX][PSEUDONYM_TEXT_MAX];
+    size_t count = text->len <= sizeof bytes ? descriptor_read(*text, bytes, entries) : 0;
+    for (size_t i = 0; i < count; i++)
+        if (entries[i].value.len > 0)
+            entries[i].value =
+                sv_of(hashes[i], pseudonym_text(pseudonym_hash(w->key, ATTR_DESCRIPTOR, entries[i].value), hashes[i]));
+    sv made = descriptor_text(&(struct weir_request){ .descriptor = entries, .descriptor_count = count }, room);
+    keep(w, made.ptr, made.len, text);
+}
+
+/* A value as rules see it. */
+static void rewrite_value(struct rewriter *w, const struct rule_by *by, sv *text)
+{
+    enum attribute attribute = by->attribute;
     char out[PSEUDONYM_TEXT_MAX];
     if (attribute == ATTR_IP) {
         rewrite_address(w, text);
+        return;
+    }
+    if (attribute == ATTR_DESCRIPTOR && by->name.len == 0) {
+        rewrite_descriptor(w, text);
         return;
     }
     sv value = attribute == ATTR_HEADER ? sv_trim_ows(*text) : *text;
@@ -117,7 +136,7 @@ static void rewrite_except(struct rewriter *w, struct rule_except *except)
     for (size_t i = 0; i < except->ip_count; i++)
         rewrite_network(w, &except->ips[i]);
     for (size_t i = 0; i < except->user_count; i++)
-        rewrite_value(w, ATTR_USER, &except->users[i]);
+        rewrite_value(w, &(struct rule_by){ .attribute = ATTR_USER }, &except->users[i]);
 }
 
 /* Values of conditions are compared as they are written, and a header without the blanks around it. */
@@ -172,7 +191,7 @@ static void rewrite_rule(struct rewriter *w, struct rule *rule)
         rewrite_values(w, c->attribute, &c->is_not);
     }
     for (size_t i = 0; i < rule->plan_count; i++)
-        rewrite_value(w, rule->plan.attribute, &rule->plans[i].name);
+        rewrite_value(w, &rule->plan, &rule->plans[i].name);
     rewrite_except(w, &rule->except);
 }
 
@@ -187,7 +206,7 @@ static void rewrite_overrides(struct rewriter *w)
         struct rule_override *o = &rules->overrides[i];
         uint32_t rule = intern_find(&ids, o->rule);
         for (size_t k = 0; rule != INTERN_NONE && k < o->value_count; k++)
-            rewrite_value(w, rules->rules[rule].by[k].attribute, &o->values[k]);
+            rewrite_value(w, &rules->rules[rule].by[k], &o->values[k]);
     }
     intern_done(&ids);
 }

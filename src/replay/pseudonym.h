@@ -18,6 +18,9 @@ static inline bool pseudonym_hides(enum attribute attribute)
     case ATTR_ROUTE:
     case ATTR_HOST:
     case ATTR_EVENT:
+    case ATTR_DOMAIN:
+    case ATTR_DESCRIPTOR_KEYS:
+    case ATTR_DESCRIPTOR_LIMIT:
         return false;
     default:
         return true;

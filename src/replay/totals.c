@@ -93,11 +93,13 @@ static bool name_subject(struct buf *out, uint32_t slot, const struct rule *rule
     buf_add(out, sv_of((const char *)&slot, sizeof slot));
     for (size_t i = 0; i < rule->by_count; i++) {
         const struct rule_by *by = &rule->by[i];
-        if (by->attribute == ATTR_HEADER) {
-            uint32_t len = (uint32_t)(strlen("header:") + by->header.len);
+        if (by->name.len > 0) {
+            sv attribute = attribute_table[by->attribute].name;
+            uint32_t len = (uint32_t)(attribute.len + 1 + by->name.len);
             buf_add(out, sv_of((const char *)&len, sizeof len));
-            buf_add(out, SV("header:"));
-            buf_add(out, by->header);
+            buf_add(out, attribute);
+            buf_char(out, ':');
+            buf_add(out, by->name);
         } else {
             add_text(out, attribute_table[by->attribute].name);
         }

@@ -9,10 +9,12 @@ enum { TRAFFIC_HEADERS_MAX = 256, TRAFFIC_WHY_MAX = 400, TRAFFIC_BAD_SHOWN = 5 }
 
 struct traffic {
     int64_t now_us;
-    struct weir_request request; /* its strings lie in the line or in `json`, its headers in `headers` */
-    char *set_rules;             /* instead of a request: new rules, as a JSON list or document; owned */
-    void *json;                  /* owned */
+    struct weir_request
+        request;     /* its strings lie in the line or in `json`, its headers in `headers`, its entries in `entries` */
+    char *set_rules; /* instead of a request: new rules, as a JSON list or document; owned */
+    void *json;      /* owned */
     struct weir_header headers[TRAFFIC_HEADERS_MAX];
+    struct weir_header entries[WEIR_DESCRIPTOR_MAX];
     struct weir_cost costs[WEIR_COSTS_MAX];
 };
 

@@ -8,7 +8,7 @@
 #include "replay/traffic.h"
 #include "rules/attributes.h"
 
-#define FIELDS "t, " REQUEST_ATTRIBUTE_NAMES "headers, cost, costs, peek, or t and set_rules"
+#define FIELDS "t, " REQUEST_ATTRIBUTE_NAMES "headers, descriptor, cost, costs, peek, or t and set_rules"
 
 static bool wrong(char *why, const char *field, const char *allowed)
 {
@@ -73,6 +73,42 @@ static bool read_headers(struct traffic *t, json_t *object, char *why)
     return true;
 }
 
+static bool read_entry(struct traffic *t, json_t *object, char *why)
+{
+    struct weir_header *entry = &t->entries[t->request.descriptor_count];
+    const char *name;
+    json_t *value;
+    if (!json_is_object(object))
+        return wrong(why, "descriptor", "a list of entries: [{\"key\": \"plan\", \"value\": \"free\"}]");
+    *entry = (struct weir_header){ 0 };
+    json_object_foreach(object, name, value)
+    {
+        bool key = strcmp(name, "key") == 0;
+        if (!key && strcmp(name, "value") != 0)
+            return wrong(why, "descriptor", "a list of entries that have nothing but key and value");
+        if (!json_is_string(value) && !json_is_null(value))
+            return wrong(why, "descriptor", "a list of entries whose key and value are strings");
+        *(key ? &entry->name : &entry->value) =
+            sv_of(json_is_string(value) ? json_string_value(value) : "", json_string_length(value));
+    }
+    t->request.descriptor_count++;
+    return entry->name.len > 0 || wrong(why, "descriptor", "a list of entries that have a key");
+}
+
+/* As in POST /v1/check, a value that is missing is empty. */
+static bool read_descriptor(struct traffic *t, json_t *list, char *why)
+{
+    json_t *item;
+    size_t i;
+    if (json_is_null(list))
+        return true;
+    if (!json_is_array(list) || json_array_size(list) > WEIR_DESCRIPTOR_MAX)
+        return wrong(why, "descriptor", "a list of at most 256 entries: [{\"key\": \"plan\", \"value\": \"free\"}]");
+    json_array_foreach(list, i, item) if (!read_entry(t, item, why)) return false;
+    t->request.descriptor = t->entries;
+    return true;
+}
+
 static bool read_amount(const json_t *value, const char *field, uint64_t *ret, char *why)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0 || (uint64_t)json_integer_value(value) > WEIR_AMOUNT_MAX)
@@ -116,6 +152,8 @@ static bool read_field(struct traffic *t, const char *name, json_t *value, char 
                wrong(why, "t", "an RFC 3339 string or milliseconds since 1970, from 1970 to 2112");
     if (strcmp(name, "headers") == 0)
         return read_headers(t, value, why);
+    if (strcmp(name, "descriptor") == 0)
+        return read_descriptor(t, value, why);
     if (strcmp(name, "cost") == 0)
         return json_is_null(value) || read_amount(value, "cost", &t->request.cost, why);
     if (strcmp(name, "costs") == 0)

@@ -30,14 +30,19 @@ enum attribute_use {
     X(USER,   user,   IN_MATCH | IN_BY,   "ID",      "the user")                                                        \
     X(EVENT,  event,  IN_MATCH | IN_BY,   "NAME",    "the business action, such as ocr")                                \
     X(KEY,    key,    IN_MATCH | IN_BY,   "TEXT",    "whom or what the action is counted for")                          \
+    X(DOMAIN, domain, IN_MATCH | IN_BY,   "NAME",    "the domain of Envoy's rate limit filter")                         \
     /* A new attribute comes last. */
 
-/* The attributes that only rules have. They are not fields: the route comes from the path, and the name of a header is part
- * of the attribute (`by: header:NAME`, `match: { header: { NAME: value } }`). */
-#define RULE_ATTRIBUTES(X)               \
-    /* name   word    uses */            \
-    X(ROUTE,  route,  IN_BY)             \
-    X(HEADER, header, IN_MATCH | IN_BY)
+/* The attributes that only rules have. They are not fields: the route comes from the path, the next two from the descriptor.
+ * The last two have a name, which is part of the attribute (`by: header:NAME`, `match: { header: { NAME: value } }`).
+ * `descriptor` without a name is all entries together. */
+#define RULE_ATTRIBUTES(X)                                    \
+    /* name              word              uses */            \
+    X(ROUTE,             route,            IN_BY)             \
+    X(DESCRIPTOR_KEYS,   descriptor_keys,  IN_MATCH | IN_BY)  \
+    X(DESCRIPTOR_LIMIT,  descriptor_limit, IN_MATCH)          \
+    X(HEADER,            header,           IN_MATCH | IN_BY)  \
+    X(DESCRIPTOR,        descriptor,       IN_MATCH | IN_BY)
 
 /* clang-format on */
 
@@ -47,7 +52,7 @@ enum attribute {
     REQUEST_ATTRIBUTE_COUNT = ATTR_ROUTE,
 };
 
-/* "method, path, host, ip, peer, user, event, key, ": the beginning of a list for people. */
+/* "method, path, host, ip, peer, user, event, key, domain, ": the beginning of a list for people. */
 #define ATTRIBUTE_LISTED(NAME, field, ...) #field ", "
 #define REQUEST_ATTRIBUTE_NAMES REQUEST_ATTRIBUTES(ATTRIBUTE_LISTED)
 
@@ -57,6 +62,12 @@ struct attribute_info {
 };
 
 extern const struct attribute_info attribute_table[ATTRIBUTE_COUNT];
+
+/* Rules name a part of it: a header, an entry of the descriptor. */
+static inline bool attribute_has_name(enum attribute attribute)
+{
+    return attribute == ATTR_HEADER || attribute == ATTR_DESCRIPTOR;
+}
 
 /* Returns the attribute with this name; ATTRIBUTE_COUNT if there is none. */
 enum attribute attribute_find(sv name);

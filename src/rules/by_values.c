@@ -4,6 +4,9 @@
 #include "base/err.h"
 #include "rules/reader.h"
 
+/* The text of a subject that is nothing but an empty value: a text that is empty means that there is none. */
+#define NO_VALUE SV("%")
+
 /* ---- values ---- */
 
 /* As facts_ip_text() does. A network is accepted, too: weir shows subjects in that form, and people copy them. */
@@ -28,12 +31,32 @@ static bool ip_value(unsigned ipv6_prefix, sv text, char out[IP_TEXT_MAX + 4])
 
 size_t by_value_max(const struct rule_by *by)
 {
-    return by->attribute == ATTR_PATH || by->attribute == ATTR_ROUTE ? RULE_PATH_MAX : RULE_TEXT_MAX;
+    switch (by->attribute) {
+    case ATTR_PATH:
+    case ATTR_ROUTE:
+    case ATTR_DESCRIPTOR_KEYS:
+        return RULE_PATH_MAX;
+    case ATTR_DESCRIPTOR:
+        return by->name.len > 0 ? RULE_TEXT_MAX : DESCRIPTOR_TEXT_MAX;
+    default:
+        return RULE_TEXT_MAX;
+    }
 }
 
-static const char *value_allowed(enum attribute attribute)
+/* All entries, in the spelling of descriptor_text(). */
+static sv descriptor_value(sv text, struct arena *arena)
 {
-    switch (attribute) {
+    struct weir_header *entries = ARENA_ARRAY(arena, struct weir_header, WEIR_DESCRIPTOR_MAX);
+    char *bytes = arena_alloc(arena, text.len + 1), *room = arena_alloc(arena, DESCRIPTOR_TEXT_MAX);
+    if (!entries || !bytes || !room)
+        return (sv){ 0 };
+    struct weir_request request = { .descriptor = entries, .descriptor_count = descriptor_read(text, bytes, entries) };
+    return descriptor_text(&request, room);
+}
+
+static const char *value_allowed(const struct rule_by *by)
+{
+    switch (by->attribute) {
     case ATTR_IP:
         return "an IPv4 address, or an IPv6 address or a network of as many bits as `ipv6_prefix` says";
     case ATTR_HOST:
@@ -41,6 +64,10 @@ static const char *value_allowed(enum attribute attribute)
     case ATTR_PATH:
     case ATTR_ROUTE:
         return "a path that begins with /";
+    case ATTR_DESCRIPTOR:
+        return by->name.len > 0 ? "a text other than a single %"
+                                : "all entries, such as plan=free,user=ann, with %25 for %, %2C for a comma and "
+                                  "%3D for = inside a key or value";
     default:
         return "a text that is not blank";
     }
@@ -51,7 +78,7 @@ bool by_value(const struct settings *settings, const struct rule_by *by, sv text
 {
     char room[IP_TEXT_MAX + 4];
     sv value = text;
-    *ret_allowed = value_allowed(by->attribute);
+    *ret_allowed = value_allowed(by);
     if (by->attribute == ATTR_IP)
         value = ip_value(settings->ipv6_prefix, text, room) ? weir_str(room) : (sv){ 0 };
     else if (by->attribute == ATTR_HOST)
@@ -60,7 +87,10 @@ bool by_value(const struct settings *settings, const struct rule_by *by, sv text
         value = sv_trim_ows(text);
     else if ((by->attribute == ATTR_PATH || by->attribute == ATTR_ROUTE) && !sv_starts(text, SV("/")))
         value = (sv){ 0 };
-    if (value.len == 0 || value.len > by_value_max(by))
+    else if (by->attribute == ATTR_DESCRIPTOR && by->name.len == 0)
+        value = descriptor_value(text, arena);
+    bool entry = by_may_be_empty(by);
+    if ((value.len == 0 && !entry) || value.len > by_value_max(by) || (entry && sv_eq(value, NO_VALUE)))
         return false;
     sv copy = arena_copy(arena, value);
     if (!copy.ptr) {
@@ -85,7 +115,7 @@ bool rule_same_by(const struct rule *a, const struct rule *b)
 {
     bool same = a->by_count == b->by_count;
     for (size_t i = 0; same && i < a->by_count; i++)
-        same = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].header, b->by[i].header);
+        same = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].name, b->by[i].name);
     return same;
 }
 
@@ -120,7 +150,7 @@ static bool decode_value(sv text, char *to, sv *ret)
 static int wrong_count(const struct rule *rule, struct weir_error *error)
 {
     CLEANUP(buf_done) struct buf names;
-    buf_init(&names, RULE_BY_MAX * (RULE_NAME_MAX + 16));
+    buf_init(&names, RULE_BY_MAX * (RULE_BY_TEXT_MAX + 2));
     for (size_t i = 0; i < rule->by_count; i++) {
         buf_add(&names, i ? SV(", ") : SV(""));
         rule_by_text(&rule->by[i], &names);
@@ -142,6 +172,8 @@ int override_subject_split(const struct settings *settings, const struct rule *r
         commas += text.ptr[i] == ',';
     if (!room)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    if (rule->by_count == 1 && by_may_be_empty(&rule->by[0]) && sv_eq(text, NO_VALUE))
+        text = SV("");
     if (rule->by_count == 0 || (rule->by_count > 1 && commas != rule->by_count - 1))
         return wrong_count(rule, error);
     for (size_t i = 0; i < rule->by_count; i++) {

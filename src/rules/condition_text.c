@@ -18,7 +18,7 @@ static void value_text(const struct rule_value *value, struct buf *out)
         buf_add(out, sv_of(text, cidr_text(&value->network, text)));
         return;
     }
-    buf_add(out, value->text);
+    buf_add(out, value->text.len > 0 ? value->text : SV("(empty)"));
     if (value->kind == VALUE_PREFIX)
         buf_char(out, '*');
 }

@@ -10,26 +10,49 @@ static void report_attribute(struct reader *r, const struct node *node, sv text)
     const char *names[ATTRIBUTE_COUNT + 1], *nearest;
     char allowed[300];
     size_t count = 0, length = 0;
-    for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
-        if (attribute_table[i].uses & IN_BY)
-            names[count++] = attribute_table[i].name.ptr;
+    for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++) {
+        if (!(attribute_table[i].uses & IN_BY))
+            continue;
+        names[count++] = attribute_table[i].name.ptr;
+        if (i != ATTR_HEADER)
+            length += (size_t)snprintf(allowed + length, sizeof allowed - length, "%s%s", count > 1 ? ", " : "",
+                                       attribute_table[i].name.ptr);
+    }
     names[count] = NULL;
-    for (size_t i = 0; i + 1 < count; i++)
-        length += (size_t)snprintf(allowed + length, sizeof allowed - length, "%s%s", i ? ", " : "", names[i]);
-    nearest = word_find(text, names) < 0 && !sv_starts(text, SV("header:")) ? word_nearest(text, names) : NULL;
-    report_error(r, node->line, "must be %s or header:NAME, not %s%s%s%s", allowed, shown_node(r, node),
+    nearest =
+        word_find(text, names) < 0 && !(text.len && memchr(text.ptr, ':', text.len)) ? word_nearest(text, names) : NULL;
+    report_error(r, node->line, "must be %s, descriptor:KEY or header:NAME, not %s%s%s%s", allowed, shown_node(r, node),
                  nearest ? "; did you mean `" : "", nearest ? nearest : "", nearest ? "`?" : "");
+}
+
+bool read_entry_name(struct reader *r, const struct node *node, sv text, sv *ret)
+{
+    const char *allowed;
+    char *room = reader_alloc(r, 3 * text.len + 1);
+    if (!room)
+        return false;
+    bool good = descriptor_name_read(text, room, ret, &allowed);
+    if (!good)
+        report_error(r, node->line, "%s, not %s", allowed, shown_node(r, node));
+    return good;
 }
 
 void read_attribute(struct reader *r, const struct node *node, void *ret)
 {
     sv text = node->kind == NODE_SCALAR ? node->text : (sv){ 0 };
+    struct rule_by entry = { .attribute = ATTR_DESCRIPTOR };
+    if (sv_starts(text, SV("descriptor:"))) {
+        if (!read_entry_name(r, node, sv_from(text, strlen("descriptor:")), &entry.name))
+            entry.attribute = ATTRIBUTE_COUNT;
+        *(struct rule_by *)ret = entry;
+        return;
+    }
     bool header = sv_starts(text, SV("header:"));
     sv name = header ? sv_trim(sv_from(text, 7)) : (sv){ 0 };
     enum attribute found = attribute_find(text);
     if (header && http_token(name) && name.len <= RULE_NAME_MAX)
         *(struct rule_by *)ret = (struct rule_by){ ATTR_HEADER, reader_copy_lower(r, name) };
-    else if (found < ATTR_HEADER && attribute_table[found].uses & IN_BY)
+    else if (found < ATTRIBUTE_COUNT && found != ATTR_HEADER && attribute_table[found].uses & IN_BY)
         *(struct rule_by *)ret = (struct rule_by){ .attribute = found };
     else {
         *(struct rule_by *)ret = (struct rule_by){ .attribute = ATTRIBUTE_COUNT };
@@ -40,7 +63,7 @@ void read_attribute(struct reader *r, const struct node *node, void *ret)
 static bool same_by(const void *one, const void *two)
 {
     const struct rule_by *a = one, *b = two;
-    return a->attribute < ATTRIBUTE_COUNT && a->attribute == b->attribute && sv_eq(a->header, b->header);
+    return a->attribute < ATTRIBUTE_COUNT && a->attribute == b->attribute && sv_eq(a->name, b->name);
 }
 
 void read_by(struct reader *r, const struct node *node, void *ret)

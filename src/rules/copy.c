@@ -72,7 +72,7 @@ static void copy_values(struct copier *c, struct rule_values *values)
 static void copy_match(struct copier *c, struct rule_match *m)
 {
     m->conditions =
-        copy_items(c, m->conditions, m->condition_count, sizeof *m->conditions, offsetof(struct rule_condition, header));
+        copy_items(c, m->conditions, m->condition_count, sizeof *m->conditions, offsetof(struct rule_condition, name));
     for (size_t i = 0; m->conditions && i < m->condition_count; i++) {
         copy_values(c, &m->conditions[i].is);
         copy_values(c, &m->conditions[i].is_not);
@@ -99,12 +99,13 @@ static bool copy_rule(struct rules *into, const struct rule *from, struct rule *
     rule.id = copy_text(&c, rule.id);
     rule.file = copy_text(&c, rule.file);
     copy_match(&c, &rule.match);
-    rule.by = copy_items(&c, rule.by, rule.by_count, sizeof *rule.by, offsetof(struct rule_by, header));
+    rule.by = copy_items(&c, rule.by, rule.by_count, sizeof *rule.by, offsetof(struct rule_by, name));
     rule.limits = copy_limits(&c, into, rule.limits, rule.limit_count);
-    rule.plan.header = copy_text(&c, rule.plan.header);
+    rule.plan.name = copy_text(&c, rule.plan.name);
     rule.plans = copy_items(&c, rule.plans, rule.plan_count, sizeof *rule.plans, offsetof(struct rule_plan, name));
     for (size_t i = 0; rule.plans && i < rule.plan_count; i++)
         rule.plans[i].limits = copy_limits(&c, into, rule.plans[i].limits, rule.plans[i].limit_count);
+    rule.replaces = copy_texts(&c, rule.replaces, rule.replace_count);
     copy_except(&c, &rule.except);
     copy_reject(&c, &rule.reject);
     *ret = rule;

@@ -318,12 +318,18 @@ bool check_header(struct reader *r, const struct node *map, const struct node_it
     return check_key(r, map, item, true) && check_header_name(r, item->key);
 }
 
-bool check_header_map(struct reader *r, const struct node *node)
+bool check_entry(struct reader *r, const struct node *map, const struct node_item *item)
 {
+    return check_key(r, map, item, false);
+}
+
+bool check_named_map(struct reader *r, const struct node *node, enum attribute attribute)
+{
+    const char *what = attribute == ATTR_HEADER ? "NAME" : "KEY", *many = attribute == ATTR_HEADER ? "headers" : "entries";
     if (node->kind != NODE_MAP)
-        report_error(r, node->line, "must be a mapping (NAME: value), not %s", shown_node(r, node));
+        report_error(r, node->line, "must be a mapping (%s: value), not %s", what, shown_node(r, node));
     else if (node->count > RULE_HEADERS_MAX)
-        report_error(r, node->line, "%u headers are too many; at most %d", node->count, RULE_HEADERS_MAX);
+        report_error(r, node->line, "%u %s are too many; at most %d", node->count, many, RULE_HEADERS_MAX);
     return node->kind == NODE_MAP && node->count <= RULE_HEADERS_MAX;
 }
 
@@ -341,7 +347,8 @@ bool check_header_value(struct reader *r, int line, sv value)
 
 bool read_headers(struct reader *r, const struct node *node, struct rule_header **ret, size_t *ret_count)
 {
-    struct rule_header *headers = check_header_map(r, node) ? reader_alloc(r, node->count * sizeof *headers) : NULL;
+    struct rule_header *headers =
+        check_named_map(r, node, ATTR_HEADER) ? reader_alloc(r, node->count * sizeof *headers) : NULL;
     if (!headers)
         return false;
     size_t count = 0, errors = r->errors;

@@ -250,6 +250,21 @@ static void read_unit(struct reader *r, const struct node *node, void *ret)
         limit->unit = (enum calendar_unit)word;
 }
 
+/* A unit, or a length. */
+static void read_calendar_period(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule_limit *limit = ret;
+    sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
+    if (text.len == 0 || !ascii_digit(text.ptr[0])) {
+        read_unit(r, node, ret);
+        return;
+    }
+    limit->unit = CALENDAR_LENGTH;
+    if (read_length(text, US_PER_S, LIMIT_PER_MAX_US, &limit->per_us) != AMOUNT_GOOD)
+        report_error(r, node->line, "must be a unit such as day, or a length such as 10m or 7d, from 1s to 3650d, not %s",
+                     shown_node(r, node));
+}
+
 static void read_tz(struct reader *r, const struct node *node, void *ret)
 {
     struct rule_limit *limit = ret;
@@ -296,7 +311,7 @@ static const struct field limit_fields[] = {
     [MAX] = { "max", read_max, offsetof(struct rule_limit, max) },
     [PER] = { "per", read_per },
     [BURST] = { "burst", read_burst, offsetof(struct rule_limit, burst) },
-    [CALENDAR] = { "calendar", read_unit },
+    [CALENDAR] = { "calendar", read_calendar_period },
     [TZ] = { "tz", read_tz },
     [WEEK_START] = { "week_start", read_week_start, offsetof(struct rule_limit, week_start) },
     [UNIT] = { "unit", read_cost_unit },
@@ -338,10 +353,14 @@ static void read_calendar(struct reader *r, const struct long_limit *l)
         return;
     }
     bool other_unit = r->errors == errors && l->limit->unit != CALENDAR_WEEK;
+    bool length = r->errors == errors && l->limit->unit == CALENDAR_LENGTH;
     if (l->fields[CALENDAR])
         not_with(r, l, PER, "cannot be combined with `calendar`; leave one of the two out");
     not_with(r, l, BURST, "is allowed with token_bucket only, not with a calendar window");
-    if (l->fields[TZ])
+    if (length)
+        not_with(r, l, TZ,
+                 "is allowed with a calendar unit such as day only: windows of a length are counted from 1970 in UTC");
+    if (l->fields[TZ] && !length)
         read_one(r, l, TZ);
     else
         l->limit->zone = read_zone(r, NULL);
@@ -453,9 +472,19 @@ static void read_long(struct reader *r, const struct node *node, struct rule_lim
 
 /* ---- names ---- */
 
-static const char *default_name(const struct rule_limit *limit)
+/* "day", "7d", "token_bucket" */
+static const char *default_name(struct reader *r, const struct rule_limit *limit)
 {
-    return limit->algorithm == LIMIT_CALENDAR ? unit_names[limit->unit] : algorithm_names[limit->algorithm];
+    if (limit->algorithm != LIMIT_CALENDAR)
+        return algorithm_names[limit->algorithm];
+    if (limit->unit != CALENDAR_LENGTH)
+        return unit_names[limit->unit];
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, 100);
+    rule_calendar_text(limit, &text);
+    buf_char(&text, '\0');
+    sv copy = reader_copy(r, buf_sv(&text));
+    return copy.len > 0 ? copy.ptr : "";
 }
 
 static bool name_taken(const struct rule_limit *limits, size_t count, sv name)
@@ -486,16 +515,17 @@ static void give_names(struct reader *r, const struct node *node, struct rule_li
         if (limit->named)
             continue;
         char name[WEIR_NAME_MAX];
-        int n = snprintf(name, sizeof name, "%s", default_name(limit)), number = 1;
+        const char *made = default_name(r, limit);
+        int n = snprintf(name, sizeof name, "%s", made), number = 1;
         while (name_taken(limits, count, sv_of(name, (size_t)n)))
-            n = snprintf(name, sizeof name, "%s-%d", default_name(limit), ++number);
+            n = snprintf(name, sizeof name, "%s-%d", made, ++number);
         limit->name = reader_copy(r, sv_of(name, (size_t)n));
         if (number > 1) {
             size_t before = path_index(r, i);
             report_advice(r, line[i],
                           "gets the name %s, because %s is already used; give it a name, so that it keeps its counts when "
                           "others change",
-                          name, default_name(limit));
+                          name, made);
             path_end(r, before);
         }
     }
@@ -549,8 +579,46 @@ struct rule_limit *read_limit_list(struct reader *r, const struct node *node, si
     return limits;
 }
 
+/* ---- limits: given, limits: none ---- */
+
+static bool says(const struct node *node, const char *word)
+{
+    return node->kind == NODE_SCALAR && sv_eq(sv_trim(node->text), weir_str(word));
+}
+
+static void read_given(struct reader *r, struct rule *rule)
+{
+    struct rule_limit *limit = reader_alloc(r, sizeof *limit);
+    if (!limit)
+        return;
+    *limit = (struct rule_limit){ .name = SV("given"), .algorithm = LIMIT_CALENDAR, .given = true };
+    rule->limits = limit;
+    rule->limit_count = 1;
+}
+
+/* Fields that have no meaning without limits of the rule's own. */
+void check_limit_words(struct reader *r, const struct node *node, const struct rule *rule)
+{
+    static const char *const with_given[] = { "plan", "plans", NULL };
+    static const char *const with_none[] = { "plan",    "plans",    "counters", "lease", "on_store_failure",
+                                             "penalty", "hold_max", "reject",   NULL };
+    const char *const *names = rule->unlimited ? with_none : rule_limit_is_given(rule) ? with_given : NULL;
+    for (; names && *names; names++) {
+        const struct node *field = node_get(node, weir_str(*names));
+        if (field && !node_is_null(field))
+            report_error(r, field->line, "%s: cannot be combined with `limits: %s`, %s; leave one of the two out", *names,
+                         rule->unlimited ? "none" : "given",
+                         rule->unlimited ? "which limits nothing" : "for which each request brings its limit");
+    }
+}
+
 void read_limits(struct reader *r, const struct node *node, void *ret)
 {
     struct rule *rule = ret;
-    rule->limits = read_limit_list(r, node, &rule->limit_count);
+    if (says(node, "none"))
+        rule->unlimited = true;
+    else if (says(node, "given"))
+        read_given(r, rule);
+    else
+        rule->limits = read_limit_list(r, node, &rule->limit_count);
 }

@@ -80,9 +80,15 @@ static void read_kind(struct reader *r, const struct node *node, const struct no
 
 static bool names_attribute(sv key, const struct rule_by *by)
 {
+    if (by->attribute == ATTR_DESCRIPTOR && by->name.len > 0) {
+        char room[3 * DESCRIPTOR_KEY_MAX];
+        const char *allowed;
+        sv name = sv_starts(key, SV("descriptor:")) ? sv_from(key, strlen("descriptor:")) : (sv){ 0 };
+        return name.len <= DESCRIPTOR_KEY_MAX && descriptor_name_read(name, room, &name, &allowed) && sv_eq(name, by->name);
+    }
     if (by->attribute != ATTR_HEADER)
         return sv_eq(key, attribute_table[by->attribute].name);
-    return sv_starts(key, SV("header:")) && sv_eq_lower(sv_trim(sv_from(key, 7)), by->header);
+    return sv_starts(key, SV("header:")) && sv_eq_lower(sv_trim(sv_from(key, 7)), by->name);
 }
 
 static const char *by_names(const struct rule *rule, struct buf *out)
@@ -104,7 +110,7 @@ static bool has_subjects(struct reader *r, int line, const struct rule *rule)
 static void read_value(struct reader *r, const struct node *node, const struct rule_by *by, sv *ret)
 {
     const char *allowed;
-    if (!check_text(r, node, 1, by_value_max(by)) ||
+    if (!check_text(r, node, by_may_be_empty(by) ? 0 : 1, by_value_max(by)) ||
         by_value(&r->rules->settings, by, node->text, &r->rules->arena, ret, &allowed))
         return;
     r->no_memory = r->no_memory || !allowed;
@@ -115,7 +121,7 @@ static void read_value(struct reader *r, const struct node *node, const struct r
 static bool read_subject(struct reader *r, const struct node *node, const struct rule *rule, sv *values)
 {
     CLEANUP(buf_done) struct buf names;
-    buf_init(&names, RULE_BY_MAX * (RULE_NAME_MAX + 16));
+    buf_init(&names, RULE_BY_MAX * (RULE_BY_TEXT_MAX + 2));
     size_t errors = r->errors;
     if (node->kind != NODE_MAP) {
         report_error(r, node->line, "must be a mapping with a value for each of %s, not %s", by_names(rule, &names),
@@ -179,7 +185,7 @@ static bool read_values(struct reader *r, const struct node *by, int line, const
                         sv *values)
 {
     CLEANUP(buf_done) struct buf names;
-    buf_init(&names, RULE_BY_MAX * (RULE_NAME_MAX + 16));
+    buf_init(&names, RULE_BY_MAX * (RULE_BY_TEXT_MAX + 2));
     if (!has_subjects(r, line, rule))
         return false;
     if (!by && !of_row)
@@ -245,7 +251,7 @@ bool overrides_name(struct override_reader *o, const struct rule_row *row)
     r->override_number++;
     r->override_rule = text ? row->id : (sv){ 0 };
     r->override_values = &row->subject;
-    r->override_value_count = text;
+    r->override_value_count = text && row->subject.len > 0;
     sv *values = reader_alloc(r, RULE_BY_MAX * sizeof *values);
     const struct rule *rule = text ? find_rule(o, 0, row->id) : NULL;
     int code = row->subject.len > 0 ? -1 : 0;

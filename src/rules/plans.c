@@ -130,7 +130,13 @@ static void advise_on_plan(struct reader *r, const struct node *node, const stru
             r, node->line,
             "whoever can send the header %.*s can choose the plan; have your gateway set it, and drop what clients "
             "send",
-            SV_FMT(plan->header));
+            SV_FMT(plan->name));
+    else if (plan->name.len > 0)
+        report_advice(
+            r, node->line,
+            "whoever can choose the entry %.*s of a descriptor can choose the plan; do not make it of what clients "
+            "send",
+            SV_FMT(plan->name));
     else
         report_advice(r, node->line,
                       "whoever can choose the %s of a request can choose the plan; do not let clients set it",

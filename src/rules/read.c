@@ -67,6 +67,7 @@ static const struct field rule_fields[] = {
     { "on_store_failure", read_on_failure },
     { "penalty", read_penalty },
     { "hold_max", read_hold_max, offsetof(struct rule, hold_max_percent) },
+    { "replaces", read_replaces },
     { NULL },
 };
 
@@ -85,6 +86,7 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
                      shown_line(r, twin->line, id->line));
     read_fields(r, node, rule_fields, rule);
     check_plans(r, node, rule);
+    check_limit_words(r, node, rule);
     return r->errors == errors;
 }
 

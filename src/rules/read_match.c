@@ -71,7 +71,9 @@ static void tidy(struct reader *r, const struct node *node, struct rule_value *v
         tidy_method(r, node, value);
     else if (r->attribute == ATTR_HOST)
         tidy_host(r, node, value);
-    else if (sv_blank(value->text))
+    else if (r->attribute == ATTR_DESCRIPTOR && value->kind == VALUE_PREFIX && value->text.len == 0)
+        report_error(r, node->line, "matches every value; use `present: true` for that");
+    else if (r->attribute != ATTR_DESCRIPTOR && sv_blank(value->text))
         report_error(r, node->line, "must not be blank");
     else if (r->attribute == ATTR_HEADER)
         tidy_header(r, node, value);
@@ -81,13 +83,27 @@ static void tidy(struct reader *r, const struct node *node, struct rule_value *v
                       shown_node(r, node));
 }
 
+/* Bytes of a value. */
+static size_t value_max(enum attribute attribute)
+{
+    switch (attribute) {
+    case ATTR_METHOD:
+        return RULE_NAME_MAX;
+    case ATTR_HOST:
+        return 255;
+    case ATTR_DESCRIPTOR_KEYS:
+        return RULE_PATH_MAX;
+    default:
+        return RULE_TEXT_MAX;
+    }
+}
+
 static void read_one(struct reader *r, const struct node *node, enum value_kind kind, struct rule_value *value)
 {
-    size_t max = r->attribute == ATTR_METHOD ? RULE_NAME_MAX : r->attribute == ATTR_HOST ? 255 : RULE_TEXT_MAX;
     sv text;
-    if (!read_text(r, node, 1, max, &text))
+    if (!read_text(r, node, r->attribute == ATTR_DESCRIPTOR ? 0 : 1, value_max(r->attribute), &text))
         return;
-    bool glob = kind == VALUE_GLOB, star = memchr(text.ptr, '*', text.len), only = true;
+    bool glob = kind == VALUE_GLOB, star = memchr(text.ptr, '*', text.len), only = text.len > 0;
     for (size_t i = 0; i < text.len; i++)
         only = only && text.ptr[i] == '*';
     *value = (struct rule_value){ .kind = glob && !star ? VALUE_EQUAL : kind, .text = text };
@@ -135,7 +151,7 @@ static void read_values(struct reader *r, const struct node *node, struct rule_v
     struct list list = { read_value, sizeof *ret->list, 1, RULE_VALUES_MAX, empty };
     if (r->attribute == ATTR_METHOD)
         list.max = RULE_METHODS_MAX;
-    if (r->attribute != ATTR_HEADER)
+    if (!attribute_has_name(r->attribute))
         snprintf(empty, sizeof empty, "leave `%s` out to match all", attribute_table[r->attribute].name.ptr);
     ret->list = read_list(r, node, &list, &ret->count);
     size_t patterns = 0;
@@ -205,27 +221,45 @@ static void read_mapping(struct reader *r, const struct node *node, struct rule_
     ret->presence = read_presence(r, node, nodes);
 }
 
-static void read_condition(struct reader *r, const struct node *node, struct rule_match *match, sv header)
+static void read_condition(struct reader *r, const struct node *node, struct rule_match *match, sv name)
 {
     struct rule_condition *condition = &match->conditions[match->condition_count++];
-    *condition = (struct rule_condition){ .attribute = r->attribute, .header = header };
+    *condition = (struct rule_condition){ .attribute = r->attribute, .name = name };
     if (node->kind == NODE_MAP)
         read_mapping(r, node, condition);
     else
         read_values(r, node, &condition->is);
 }
 
-static void read_header_conditions(struct reader *r, const struct node *node, struct rule_match *match)
+/* The name of an entry, which another spelling may have given before. */
+static bool read_entry(struct reader *r, const struct node *node, const struct node_item *item,
+                       const struct rule_match *match, sv *ret)
 {
-    if (!check_header_map(r, node))
+    if (!check_entry(r, node, item) || !read_entry_name(r, item->key, item->key->text, ret))
+        return false;
+    for (size_t i = 0; i < match->condition_count; i++)
+        if (match->conditions[i].attribute == ATTR_DESCRIPTOR && sv_eq(match->conditions[i].name, *ret)) {
+            report_error(r, item->key->line, "the entry %s is given twice", shown_text(r, *ret));
+            return false;
+        }
+    return true;
+}
+
+static void read_named_conditions(struct reader *r, const struct node *node, struct rule_match *match)
+{
+    if (!check_named_map(r, node, r->attribute))
         return;
     if (node->count == 0)
-        report_error(r, node->line, "the mapping is empty; leave `header` out to match all");
+        report_error(r, node->line, "the mapping is empty; leave `%s` out to match all",
+                     attribute_table[r->attribute].name.ptr);
     for (const struct node_item *item = node->first; item; item = item->next) {
-        if (!check_header(r, node, item))
+        sv name;
+        if (r->attribute == ATTR_HEADER ? !check_header(r, node, item) : !read_entry(r, node, item, match, &name))
             continue;
+        if (r->attribute == ATTR_HEADER)
+            name = reader_copy_lower(r, item->key->text);
         size_t before = path_field(r, item->key->text);
-        read_condition(r, item->value, match, reader_copy_lower(r, item->key->text));
+        read_condition(r, item->value, match, name);
         path_end(r, before);
     }
 }
@@ -325,8 +359,8 @@ static void read_path_mapping(struct reader *r, const struct node *node, struct 
 
 static void read_condition_of(struct reader *r, const struct node *node, struct rule_match *match)
 {
-    if (r->attribute == ATTR_HEADER)
-        read_header_conditions(r, node, match);
+    if (attribute_has_name(r->attribute))
+        read_named_conditions(r, node, match);
     else if (r->attribute == ATTR_PATH && node->kind == NODE_MAP && node->count > 0)
         read_path_mapping(r, node, match);
     else if (r->attribute == ATTR_PATH)
@@ -354,7 +388,7 @@ void read_match(struct reader *r, const struct node *node, void *ret)
         }
     find_fields(r, node, fields, nodes);
     for (size_t i = 0; i < count; i++)
-        most += nodes[i] && attributes[i] == ATTR_HEADER && nodes[i]->kind == NODE_MAP ? nodes[i]->count : 0;
+        most += nodes[i] && attribute_has_name(attributes[i]) && nodes[i]->kind == NODE_MAP ? nodes[i]->count : 0;
     match->conditions = reader_alloc(r, most * sizeof *match->conditions);
     for (size_t i = 0; match->conditions && i < count; i++) {
         if (!nodes[i])

@@ -128,8 +128,9 @@ bool read_word(struct reader *r, const struct node *node, const char *const *nam
 bool http_token(sv text);
 /* { NAME: value, … } */
 bool read_headers(struct reader *r, const struct node *node, struct rule_header **ret, size_t *ret_count);
-bool check_header_map(struct reader *r, const struct node *node);                          /* a mapping, not too large */
+bool check_named_map(struct reader *r, const struct node *node, enum attribute attribute); /* a mapping, not too large */
 bool check_header(struct reader *r, const struct node *map, const struct node_item *item); /* its name, not given before */
+bool check_entry(struct reader *r, const struct node *map, const struct node_item *item);  /* the same, without its form */
 bool check_header_value(struct reader *r, int line, sv value);
 sv reader_copy(struct reader *r, sv text);
 sv reader_copy_lower(struct reader *r, sv text);
@@ -155,14 +156,15 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 /* ---- the parts of a rule ---- */
 
 value_reader read_match, read_except, read_reject, read_settings;
-value_reader read_by, read_limits, read_counters, read_lease, read_on_failure; /* of a struct rule */
-value_reader read_hold_max;                                                    /* a percentage */
-value_reader read_plan, read_plans;                                            /* of a struct rule, after its limits */
-value_reader read_penalty;                                                     /* of a struct rule, after its mode */
-value_reader read_attribute;                                                   /* a struct rule_by */
-value_reader read_regex, read_expiry;                                          /* an sv, an int64_t in microseconds */
-value_reader read_cidr;                                                        /* a struct cidr */
-int setting_find(sv name);                                                     /* -1: there is none of this name */
+value_reader read_by, read_limits, read_counters, read_lease, read_on_failure;     /* of a struct rule */
+value_reader read_hold_max;                                                        /* a percentage */
+value_reader read_plan, read_plans;                                                /* of a struct rule, after its limits */
+value_reader read_penalty, read_replaces;                                          /* of a struct rule, after its mode */
+bool read_entry_name(struct reader *r, const struct node *node, sv text, sv *ret); /* see descriptor_name_read() */
+value_reader read_attribute;                                                       /* a struct rule_by */
+value_reader read_regex, read_expiry;                                              /* an sv, an int64_t in microseconds */
+value_reader read_cidr;                                                            /* a struct cidr */
+int setting_find(sv name);                                                         /* -1: there is none of this name */
 struct cidr *read_cidrs(struct reader *r, const struct node *node, size_t max, size_t *ret_count);
 /* NULL, and *ret_count as it was, after an error. */
 struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count);
@@ -174,6 +176,8 @@ bool host_character(char c);
 sv host_name(sv text);
 /* Reports errors in the plans as a whole; `node` is the rule's. */
 void check_plans(struct reader *r, const struct node *node, const struct rule *rule);
+/* Reports what does not go with `limits: given` and `limits: none`; `node` is the rule's. */
+void check_limit_words(struct reader *r, const struct node *node, const struct rule *rule);
 /* A template, or a prefix to strip: collapsed, decoded as paths are, without a slash at the end. */
 value_reader read_template, read_prefix;
 
@@ -218,8 +222,6 @@ const struct zone *read_zone(struct reader *r, const struct node *node); /* node
 const struct zone *zone_copy(struct rules *rules, const struct zone *zone);
 
 /* ---- quote.c ---- */
-
-bool text_has_control(sv text); /* C0 (a tab too), DEL, C1 */
 
 /* ---- copy.c, ids.c ---- */
 

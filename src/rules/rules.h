@@ -13,6 +13,7 @@
 #include "limit/calendar.h"
 #include "limit/limit.h"
 #include "rules/attributes.h"
+#include "rules/descriptor.h"
 
 enum rule_mode { MODE_ENFORCE, MODE_SHADOW, MODE_OFF };
 
@@ -95,14 +96,14 @@ enum presence { PRESENCE_ANY, PRESENT, ABSENT };
 /* The values that an attribute must have. A missing attribute satisfies `is_not`, and nothing in `is`. */
 struct rule_condition {
     enum attribute attribute;
-    sv header; /* ATTR_HEADER: its name in lower case */
+    sv name; /* as in struct rule_by */
     enum presence presence;
     struct rule_values is;     /* one of them; none: any value */
     struct rule_values is_not; /* none of them */
 };
 
 struct rule_match {
-    struct rule_condition *conditions; /* all of them; each attribute (each header) at most once, headers last */
+    struct rule_condition *conditions; /* all of them, each at most once; headers come last, and then entries */
     size_t condition_count;
     struct rule_path *paths; /* any of them; none: any path */
     size_t path_count;
@@ -112,8 +113,16 @@ struct rule_match {
 
 struct rule_by {
     enum attribute attribute;
-    sv header; /* ATTR_HEADER: its name in lower case */
+    /* ATTR_HEADER: in lower case. ATTR_DESCRIPTOR: the key of an entry, written as descriptor_find() takes it; empty in
+     * `by`: all entries together. */
+    sv name;
 };
+
+/* The value of an entry counts as it is given, even if it is empty. Any other attribute is missing then. */
+static inline bool by_may_be_empty(const struct rule_by *by)
+{
+    return by->attribute == ATTR_DESCRIPTOR && by->name.len > 0;
+}
 
 /* A time zone: its name, and the TZif bytes that `tz` looks at (none for UTC, which needs no file). */
 struct zone {
@@ -127,12 +136,13 @@ struct rule_limit {
     sv name;        /* given, or made: "token_bucket", "day", "day-2" */
     bool named;     /* given */
     bool overdraft; /* while anything is left a request passes, whatever it costs; what it takes beyond that is a debt */
+    bool given;     /* `limits: given`: the request brings max and window; a calendar limit without a zone */
     enum limit_algorithm algorithm;
     uint64_t max;            /* concurrent: slots */
     uint64_t burst;          /* token_bucket: its capacity (= max unless given) */
     sv cost_unit;            /* what it counts, such as "tokens"; empty: requests */
-    int64_t per_us;          /* all but calendar; concurrent: its ttl */
-    enum calendar_unit unit; /* calendar */
+    int64_t per_us;          /* all but calendar units; concurrent: its ttl */
+    enum calendar_unit unit; /* calendar; CALENDAR_LENGTH: windows of per_us */
     int week_start;          /* calendar: MONDAY … SUNDAY */
     const struct zone *zone; /* calendar */
 };
@@ -176,6 +186,9 @@ struct rule {
     size_t by_count;
     struct rule_limit *limits; /* of requests that have none of the plans; may be none if there are plans */
     size_t limit_count;
+    bool unlimited; /* `limits: none`: it has no limits and no plans */
+    sv *replaces;   /* ids of rules that do not count for requests to which this rule applies */
+    size_t replace_count;
     struct rule_by plan; /* only if there are plans */
     struct rule_plan *plans;
     size_t plan_count;
@@ -249,16 +262,18 @@ enum {
     RULE_LIMITS_MAX = 16,
     RULE_PLANS_MAX = 64,
     RULE_BY_MAX = 8,
+    RULE_REPLACES_MAX = 10000,
     RULE_METHODS_MAX = 32,
     RULE_PATHS_MAX = 1000,
     RULE_HEADERS_MAX = 32,
-    RULE_VALUES_MAX = 10000,  /* of a condition in `match`, and as many in its `not` */
-    RULE_PATTERNS_MAX = 100,  /* prefixes and globs among them: each is compared */
-    RULE_EXCEPT_MAX = 10000,  /* addresses, and as many users */
-    SETTINGS_LIST_MAX = 1000, /* ids, strip_prefixes, trusted_proxies */
-    RULE_NAME_MAX = 100,      /* bytes of a header's name, a method, a zone */
-    RULE_TEXT_MAX = 1000,     /* bytes of an event, a user, a header's value, the why of an override */
-    RULE_PATH_MAX = 4096,     /* bytes of a template or regex */
+    RULE_VALUES_MAX = 10000,                    /* of a condition in `match`, and as many in its `not` */
+    RULE_PATTERNS_MAX = 100,                    /* prefixes and globs among them: each is compared */
+    RULE_EXCEPT_MAX = 10000,                    /* addresses, and as many users */
+    SETTINGS_LIST_MAX = 1000,                   /* ids, strip_prefixes, trusted_proxies */
+    RULE_NAME_MAX = 100,                        /* bytes of a header's name, a method, a zone */
+    RULE_BY_TEXT_MAX = 16 + DESCRIPTOR_KEY_MAX, /* bytes that rule_by_text() writes */
+    RULE_TEXT_MAX = 1000,                       /* bytes of an event, a user, a header's value, the why of an override */
+    RULE_PATH_MAX = 4096,                       /* bytes of a template or regex, and of the keys of a descriptor */
     RULE_BODY_MAX = 64 << 10,
     PARTITION_SECRET_MIN = 16, /* bytes of partition_key_secret */
     PARTITION_SECRET_MAX = 200,
@@ -368,7 +383,8 @@ int rules_json(sv text, struct buf *out, struct weir_error *error);
 /* ---- overrides ---- */
 
 /* The subject of an override as one text, for a column or a URL: the value itself if the rule counts by one attribute; of
- * several the values in the order of `by`, joined by commas, with "%2C" for a comma and "%25" for % inside a value. */
+ * several the values in the order of `by`, joined by commas, with "%2C" for a comma and "%25" for % inside a value. The
+ * only value, if it is empty, is "%". */
 void override_subject_text(const sv *values, size_t count, struct buf *out);
 /* The inverse: one value for each attribute of the rule's `by`, spelled as facts give it. The values are in `arena`.
  * Returns 0, or WEIR_E_INVALID (WEIR_E_NO_MEMORY) with the reason. */
@@ -387,17 +403,18 @@ int rules_keep_last_good(struct rules *fresh, const struct rules_report *report,
 void rules_write(const struct rules *rules, struct buf *out);
 /* In double quotes, with escapes where YAML or people need them. */
 void yaml_quote(struct buf *out, sv text);
+bool text_has_control(sv text); /* C0 (a tab too), DEL, C1 */
 
 /* Words of the model, as written in rules: one for each value of an enum, and NULL after the last. */
-extern const char *const algorithm_names[], *const unit_names[], *const weekday_names[];
+extern const char *const algorithm_names[], *const unit_names[], *const weekday_names[]; /* CALENDAR_LENGTH: NULL */
 extern const char *const mode_names[], *const on_failure_names[], *const repeated_names[], *const header_setting_names[];
 extern const char *const counters_names[];                     /* "" for COUNTERS_DEFAULT */
 int word_find(sv text, const char *const *names);              /* -1: none of them */
-void rule_by_text(const struct rule_by *by, struct buf *out);  /* "user", "header:x-tenant" */
+void rule_by_text(const struct rule_by *by, struct buf *out);  /* "user", "header:x-tenant", "descriptor:plan" */
 bool rule_same_by(const struct rule *a, const struct rule *b); /* in the same order */
 /* Removes rules, and their overrides with them. False: no memory, and nothing is removed. */
 bool rules_leave_out(struct rules *rules, bool (*out)(const struct rule *rule));
-/* The condition on an attribute other than a header; NULL: there is none. */
+/* The condition on an attribute that has no name; NULL: there is none. */
 const struct rule_condition *rule_condition_of(const struct rule_match *match, enum attribute attribute);
 /* "ann, bob or job-*": for people. */
 void rule_values_text(const struct rule_values *values, struct buf *out);
@@ -407,10 +424,20 @@ void rule_condition_text(const struct rule_condition *condition, struct buf *out
 void rule_disable(struct rule *rule);
 /* Returns the number of rules that are neither off nor expired. */
 size_t rules_in_force(const struct rules *rules, int64_t now_us);
-/* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window", "10 concurrent (ttl 1m)":
- * for people. */
+/* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "100 per 7d calendar", "5 per 1m sliding_window", "10
+ * concurrent (ttl 1m)": for people. */
 void rule_limit_text(const struct rule_limit *limit, struct buf *out);
+/* The current window of a calendar limit. */
+struct window rule_limit_window(const struct rule_limit *limit, int64_t now_us);
+/* Returns whether the rule has `limits: given`. */
+static inline bool rule_limit_is_given(const struct rule *rule)
+{
+    return rule->limit_count == 1 && rule->limits[0].given;
+}
 bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count);
+void rule_length_text(struct buf *out, int64_t us); /* "90s" */
+/* The period of a calendar limit, "day" or "7d": as `calendar` has it. */
+void rule_calendar_text(const struct rule_limit *limit, struct buf *out);
 /* For a set of limits: "10 per 1m, 100 per day". */
 void rule_limits_text(const struct rule_limit *limits, size_t count, struct buf *out);
 

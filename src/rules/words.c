@@ -11,7 +11,7 @@ const char *const header_setting_names[] = { "standard", "legacy", "openai", "of
 
 void rule_by_text(const struct rule_by *by, struct buf *out)
 {
-    buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->header.len ? ":" : "", SV_FMT(by->header));
+    buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->name.len ? ":" : "", SV_FMT(by->name));
 }
 
 void override_subject_text(const sv *values, size_t count, struct buf *out)
@@ -26,8 +26,37 @@ void override_subject_text(const sv *values, size_t count, struct buf *out)
                 buf_char(out, c);
         }
         if (count == 1)
-            buf_add(out, values[i]);
+            buf_add(out, values[i].len > 0 ? values[i] : SV("%"));
     }
+}
+
+void rule_length_text(struct buf *out, int64_t us)
+{
+    static const struct {
+        int64_t us;
+        const char *unit;
+    } units[] = { { 86400 * US_PER_S, "d" }, { 3600 * US_PER_S, "h" }, { 60 * US_PER_S, "m" }, { US_PER_S, "s" } };
+    for (size_t i = 0; i < 4; i++) {
+        if (us % units[i].us == 0) {
+            buf_printf(out, "%lld%s", (long long)(us / units[i].us), units[i].unit);
+            return;
+        }
+    }
+    buf_printf(out, "%lldms", (long long)(us / US_PER_MS));
+}
+
+void rule_calendar_text(const struct rule_limit *l, struct buf *out)
+{
+    if (l->unit == CALENDAR_LENGTH)
+        rule_length_text(out, l->per_us);
+    else
+        buf_add(out, weir_str(unit_names[l->unit]));
+}
+
+struct window rule_limit_window(const struct rule_limit *limit, int64_t now_us)
+{
+    return limit->unit == CALENDAR_LENGTH ? aligned_window(limit->per_us, now_us)
+                                          : calendar_window(&limit->zone->tz, limit->unit, limit->week_start, now_us);
 }
 
 bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count)
@@ -37,8 +66,9 @@ bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct r
     for (size_t i = 0; same && i < a_count; i++, a++, b++)
         same = a->max == b->max && a->burst == b->burst && a->per_us == b->per_us && a->algorithm == b->algorithm &&
                a->unit == b->unit && a->week_start == b->week_start && a->named == b->named &&
-               a->overdraft == b->overdraft && sv_eq(a->name, b->name) && sv_eq(a->cost_unit, b->cost_unit) &&
-               !a->zone == !b->zone && (!a->zone || sv_eq(a->zone->name, b->zone->name));
+               a->overdraft == b->overdraft && a->given == b->given && sv_eq(a->name, b->name) &&
+               sv_eq(a->cost_unit, b->cost_unit) && !a->zone == !b->zone &&
+               (!a->zone || sv_eq(a->zone->name, b->zone->name));
     return same;
 }
 

@@ -88,10 +88,14 @@ static void write_cidr_item(struct buf *out, const void *item)
 static void write_by_item(struct buf *out, const void *item)
 {
     const struct rule_by *by = item;
-    const char *quote = by->attribute == ATTR_HEADER ? "\"" : "";
-    buf_add(out, weir_str(quote));
-    rule_by_text(by, out);
-    buf_add(out, weir_str(quote));
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, RULE_BY_TEXT_MAX);
+    rule_by_text(by, &text);
+    if (by->name.len > 0)
+        yaml_quote(out, buf_sv(&text));
+    else
+        buf_add(out, buf_sv(&text));
+    out->failed = out->failed || text.failed;
 }
 
 static void write_header_item(struct buf *out, const void *item)
@@ -124,38 +128,29 @@ static void write_items(struct buf *out, const char *before, const char *name, c
 
 /* ---- limits ---- */
 
-static void write_length(struct buf *out, int64_t us)
-{
-    static const struct {
-        int64_t us;
-        const char *unit;
-    } units[] = { { 86400 * US_PER_S, "d" }, { 3600 * US_PER_S, "h" }, { 60 * US_PER_S, "m" }, { US_PER_S, "s" } };
-    for (size_t i = 0; i < 4; i++) {
-        if (us % units[i].us == 0) {
-            buf_printf(out, "%lld%s", (long long)(us / units[i].us), units[i].unit);
-            return;
-        }
-    }
-    buf_printf(out, "%lldms", (long long)(us / US_PER_MS));
-}
-
 void rule_limit_text(const struct rule_limit *l, struct buf *out)
 {
+    if (l->given) {
+        buf_add(out, SV("given by the request"));
+        return;
+    }
     if (l->algorithm == LIMIT_CONCURRENT) {
         buf_printf(out, "%" PRIu64 " concurrent (ttl ", l->max);
-        write_length(out, l->per_us);
+        rule_length_text(out, l->per_us);
         buf_char(out, ')');
         return;
     }
     buf_printf(out, "%" PRIu64 "%s%.*s per ", l->max, l->cost_unit.len ? " " : "", SV_FMT(l->cost_unit));
     if (l->algorithm == LIMIT_CALENDAR) {
-        buf_add(out, weir_str(unit_names[l->unit]));
+        rule_calendar_text(l, out);
+        if (l->unit == CALENDAR_LENGTH)
+            buf_add(out, SV(" calendar"));
         if (l->unit == CALENDAR_WEEK && l->week_start != MONDAY)
             buf_printf(out, " from %s", weekday_names[l->week_start]);
-        if (l->zone)
+        if (l->zone && l->unit != CALENDAR_LENGTH)
             buf_printf(out, " (%.*s)", SV_FMT(l->zone->name));
     } else {
-        write_length(out, l->per_us);
+        rule_length_text(out, l->per_us);
         if (l->algorithm != LIMIT_TOKEN_BUCKET)
             buf_printf(out, " %s", algorithm_names[l->algorithm]);
         else if (l->burst != l->max)
@@ -188,7 +183,7 @@ static void write_short_limit(struct buf *out, const struct rule_limit *l)
     if (l->algorithm == LIMIT_CALENDAR)
         buf_add(out, weir_str(unit_names[l->unit]));
     else
-        write_length(out, l->per_us);
+        rule_length_text(out, l->per_us);
     if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
         buf_printf(out, " burst %" PRIu64, l->burst);
     buf_char(out, '"');
@@ -203,7 +198,9 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
         buf_add(out, SV(", "));
     }
     if (l->algorithm == LIMIT_CALENDAR) {
-        buf_printf(out, "calendar: %s, max: %" PRIu64, unit_names[l->unit], l->max);
+        buf_add(out, SV("calendar: "));
+        rule_calendar_text(l, out);
+        buf_printf(out, ", max: %" PRIu64, l->max);
         if (!in_utc(l)) {
             buf_add(out, SV(", tz: "));
             write_text(out, l->zone->name);
@@ -212,10 +209,10 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
             buf_printf(out, ", week_start: %s", weekday_names[l->week_start]);
     } else if (l->algorithm == LIMIT_CONCURRENT) {
         buf_printf(out, "concurrent: %" PRIu64 ", ttl: ", l->max);
-        write_length(out, l->per_us);
+        rule_length_text(out, l->per_us);
     } else {
         buf_printf(out, "algorithm: %s, max: %" PRIu64 ", per: ", algorithm_names[l->algorithm], l->max);
-        write_length(out, l->per_us);
+        rule_length_text(out, l->per_us);
         if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
             buf_printf(out, ", burst: %" PRIu64, l->burst);
     }
@@ -230,7 +227,7 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
 
 static void write_limit(struct buf *out, const struct rule_limit *l)
 {
-    bool calendar = l->algorithm == LIMIT_CALENDAR && in_utc(l) && l->week_start == MONDAY;
+    bool calendar = l->algorithm == LIMIT_CALENDAR && l->unit != CALENDAR_LENGTH && in_utc(l) && l->week_start == MONDAY;
     bool slots = l->algorithm == LIMIT_CONCURRENT && l->per_us == slot_ttl_default_us;
     bool shortens = !l->overdraft && (l->cost_unit.len == 0 || !ascii_digit(l->cost_unit.ptr[0]));
     if (!l->named && shortens && (calendar || slots || l->algorithm == LIMIT_TOKEN_BUCKET))
@@ -338,7 +335,7 @@ static struct part part_of(const struct rule_values *values)
 static void write_condition_item(struct buf *out, const void *item)
 {
     const struct rule_condition *condition = item;
-    write_text(out, condition->attribute == ATTR_HEADER ? condition->header : attribute_table[condition->attribute].name);
+    write_text(out, condition->name.len > 0 ? condition->name : attribute_table[condition->attribute].name);
     buf_add(out, SV(": "));
     write_condition(out, part_of(&condition->is), part_of(&condition->is_not), condition->presence);
 }
@@ -374,14 +371,18 @@ static void write_match(struct buf *out, const struct rule_match *m)
         buf_add(out, list ? SV("]\n") : SV("\n"));
     }
     write_paths(out, m, path ? path->presence : PRESENCE_ANY);
-    for (; texts < m->condition_count && m->conditions[texts].attribute != ATTR_HEADER; texts++) {
+    for (; texts < m->condition_count && !attribute_has_name(m->conditions[texts].attribute); texts++) {
         if (&m->conditions[texts] == method || &m->conditions[texts] == path)
             continue;
         buf_add(out, SV("      "));
         write_condition_item(out, &m->conditions[texts]);
         buf_char(out, '\n');
     }
-    WRITE_LIST(out, "      ", "header", m->conditions + texts, m->condition_count - texts, write_condition_item);
+    size_t headers = texts;
+    while (headers < m->condition_count && m->conditions[headers].attribute == ATTR_HEADER)
+        headers++;
+    WRITE_LIST(out, "      ", "header", m->conditions + texts, headers - texts, write_condition_item);
+    WRITE_LIST(out, "      ", "descriptor", m->conditions + headers, m->condition_count - headers, write_condition_item);
 }
 
 static void write_except(struct buf *out, const struct rule_except *e, const char *before, const char *inside)
@@ -434,7 +435,7 @@ static void write_counters(struct buf *out, const struct rule *rule)
         buf_printf(out, "%s", slice && ttl ? ", " : "");
         if (ttl) {
             buf_add(out, SV("ttl: "));
-            write_length(out, lease->ttl_ms * US_PER_MS);
+            rule_length_text(out, lease->ttl_ms * US_PER_MS);
         }
         buf_add(out, SV("}\n"));
     } else if (rule->counters != COUNTERS_DEFAULT) {
@@ -451,11 +452,11 @@ static void write_penalty(struct buf *out, const struct rule_penalty *p)
     if (p->after == 0)
         return;
     buf_printf(out, "    penalty: {after: %u, within: ", p->after);
-    write_length(out, p->within_us);
+    rule_length_text(out, p->within_us);
     buf_add(out, SV(", for: "));
-    write_length(out, p->for_us);
+    rule_length_text(out, p->for_us);
     buf_printf(out, ", grow: %u, most: ", p->grow);
-    write_length(out, p->most_us);
+    rule_length_text(out, p->most_us);
     buf_add(out, SV("}\n"));
 }
 
@@ -467,9 +468,14 @@ static void write_rule(struct buf *out, const struct rule *rule)
         buf_add(out, SV("    ignore_case: true\n"));
     WRITE_LIST(out, "    ", "by", rule->by, rule->by_count, write_by_item);
     write_plans(out, rule);
-    if (rule->limit_count > 0)
+    if (rule->unlimited)
+        buf_add(out, SV("    limits: none\n"));
+    else if (rule_limit_is_given(rule))
+        buf_add(out, SV("    limits: given\n"));
+    else if (rule->limit_count > 0)
         buf_add(out, SV("    limits:\n"));
-    write_limits(out, "      ", rule->limits, rule->limit_count);
+    if (!rule_limit_is_given(rule))
+        write_limits(out, "      ", rule->limits, rule->limit_count);
     enum rule_mode mode = rule->disabled ? rule->enabled_mode : rule->mode;
     if (mode != MODE_ENFORCE)
         buf_printf(out, "    mode: %s\n", mode == MODE_OFF ? "\"off\"" : mode_names[mode]);
@@ -484,6 +490,7 @@ static void write_rule(struct buf *out, const struct rule *rule)
     write_reject(out, &rule->reject, "    ", "      ");
     write_counters(out, rule);
     write_penalty(out, &rule->penalty);
+    WRITE_LIST(out, "    ", "replaces", rule->replaces, rule->replace_count, write_text_item);
 }
 
 /* ---- overrides ---- */

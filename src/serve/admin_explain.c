@@ -12,6 +12,7 @@ enum { HEADERS_MAX = 64 };
 struct asked {
     struct weir_request request;
     struct weir_header headers[HEADERS_MAX];
+    struct weir_header entries[WEIR_DESCRIPTOR_MAX];
     struct weir_cost costs[WEIR_COSTS_MAX];
 };
 
@@ -30,6 +31,25 @@ static bool read_headers(struct http_call *call, struct asked *asked)
         asked->request.header_count = i + 1;
     }
     asked->request.headers = asked->headers;
+    return true;
+}
+
+/* descriptor=KEY=VALUE, in the order of the entries */
+static bool read_descriptor(struct http_call *call, struct asked *asked)
+{
+    sv text;
+    for (unsigned i = 0; (text = http_parameter(call, "descriptor", i)).ptr; i++) {
+        bool equals = memchr(text.ptr, '=', text.len);
+        sv key = sv_cut(&text, '=');
+        if (i == WEIR_DESCRIPTOR_MAX || !equals || key.len == 0) {
+            http_error(call, 400, "such as descriptor=plan=free",
+                       "the parameter `descriptor` is KEY=VALUE, at most %d times", WEIR_DESCRIPTOR_MAX);
+            return false;
+        }
+        asked->entries[i] = (struct weir_header){ key, text };
+        asked->request.descriptor_count = i + 1;
+    }
+    asked->request.descriptor = asked->entries;
     return true;
 }
 
@@ -58,7 +78,7 @@ static bool read_costs(struct http_call *call, struct asked *asked)
 
 static bool read_request(struct http_call *call, struct asked *asked)
 {
-    static const char *const names[] = { REQUEST_ATTRIBUTES(NAME) "cost", "header", "applies", NULL };
+    static const char *const names[] = { REQUEST_ATTRIBUTES(NAME) "cost", "header", "descriptor", "applies", NULL };
     if (!admin_check_parameters(call, names) || !read_costs(call, asked))
         return false;
     for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
@@ -73,7 +93,7 @@ static bool read_request(struct http_call *call, struct asked *asked)
         }
         request_set(&asked->request, i, text);
     }
-    return read_headers(call, asked);
+    return read_headers(call, asked) && read_descriptor(call, asked);
 }
 
 void admin_explain(struct http_call *call, struct server *server)

@@ -19,6 +19,25 @@ static void add_text(struct buf *out, const char *before, sv text)
         buf_add(out, SV("null"));
 }
 
+/* ["KEY=VALUE", …] */
+static bool add_descriptor(const struct recent_request *request, bool first, struct buf *out)
+{
+    struct weir_header entries[WEIR_DESCRIPTOR_MAX];
+    char bytes[RECENT_DESCRIPTOR_MAX], room[RECENT_DESCRIPTOR_MAX];
+    size_t count = descriptor_read(sv_of(request->descriptor, request->descriptor_len), bytes, entries);
+    for (size_t i = 0; i < count; i++) {
+        struct buf text;
+        buf_over(&text, room, sizeof room);
+        buf_add(&text, entries[i].name);
+        buf_char(&text, '=');
+        buf_add(&text, entries[i].value);
+        buf_add(out, i ? SV(", ") : first ? SV("\"descriptor\": [") : SV(", \"descriptor\": ["));
+        buf_json(out, buf_sv(&text));
+    }
+    buf_add(out, count > 0 ? SV("]") : SV(""));
+    return count > 0;
+}
+
 /* The parameters of GET /v1/explain for the same request. Of its headers only the one that has chosen a plan is known. */
 static void add_request(const struct recent_request *request, const struct recent_plan *plan, struct buf *out)
 {
@@ -32,6 +51,7 @@ static void add_request(const struct recent_request *request, const struct recen
         buf_json(out, value);
         first = false;
     }
+    first = !add_descriptor(request, first, out) && first;
     buf_printf(out, "%s\"cost\": [\"%" PRIu64 "\"", first ? "" : ", ", request->cost);
     for (size_t i = 0; i < request->cost_count; i++) /* the name of a unit needs no escapes */
         buf_printf(out, ", \"%s:%" PRIu64 "\"", request->costs[i].unit, request->costs[i].amount);

@@ -37,8 +37,9 @@ static bool is_long(const struct rule_limit *limits, size_t count)
 {
     static const int64_t day_us = 24 * 3600 * US_PER_S;
     for (size_t i = 0; i < count; i++) {
-        bool calendar = limits[i].algorithm == LIMIT_CALENDAR, slots = limits[i].algorithm == LIMIT_CONCURRENT;
-        if (calendar ? limits[i].unit >= CALENDAR_DAY : !slots && limits[i].per_us >= day_us)
+        bool unit = limits[i].algorithm == LIMIT_CALENDAR && limits[i].unit != CALENDAR_LENGTH;
+        bool slots = limits[i].algorithm == LIMIT_CONCURRENT;
+        if (unit ? limits[i].unit >= CALENDAR_DAY : !slots && limits[i].per_us >= day_us)
             return true;
     }
     return false;

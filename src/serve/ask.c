@@ -10,9 +10,9 @@ struct reader {
     struct ask *ask;
     enum ask_kind kind;
     const char *start, *at, *end;
-    unsigned seen;       /* fields of this request, by their bits */
-    size_t first_header; /* of this request */
-    bool cost_given;     /* `cost`, by this request */
+    unsigned seen;                    /* fields of this request, by their bits */
+    size_t first_header, first_entry; /* of this request */
+    bool cost_given;                  /* `cost`, by this request */
     struct cost_list costs;
     struct weir_cost cost_room[WEIR_COSTS_MAX];
     unsigned status;
@@ -286,6 +286,45 @@ static bool read_header(struct reader *r, sv name)
     return ask->header_count > before || fail(r, 400, "headers: a list must have a value");
 }
 
+/* ---- descriptors ---- */
+
+#define ENTRY_FORM "descriptor: must be a list of entries: [{\"key\": \"plan\", \"value\": \"free\"}]"
+
+/* A member of the entry that was added last. */
+static bool read_entry_member(struct reader *r, sv name)
+{
+    struct weir_header *entry = &r->ask->entries[r->ask->entry_count - 1];
+    bool key = sv_eq(name, SV("key"));
+    if (!key && !sv_eq(name, SV("value")))
+        return fail(r, 400, "descriptor: unknown field \"%.*s\" of an entry; allowed: key, value", SV_SHOWN(name, 100));
+    sv *to = key ? &entry->name : &entry->value;
+    if (to->ptr)
+        return fail(r, 400, "descriptor: %s is given twice", key ? "key" : "value");
+    if (next(r) != '"')
+        return take_word(r, SV("null")) || fail(r, 400, "descriptor: %s must be a string", key ? "key" : "value");
+    return read_string(r, to);
+}
+
+/* As in the JSON of protocol buffers, a value that is missing is empty. */
+static bool read_entry(struct reader *r, sv name)
+{
+    (void)name;
+    struct ask *ask = r->ask;
+    if (next(r) != '{')
+        return fail(r, 400, ENTRY_FORM);
+    if (ask->entry_count - r->first_entry == WEIR_DESCRIPTOR_MAX)
+        return fail(r, 400, "descriptor: at most %d entries are allowed", WEIR_DESCRIPTOR_MAX);
+    struct weir_header *entries =
+        grown(ask->entries, ask->entries_inline, sizeof *entries, ask->entry_count, &ask->entry_cap);
+    if (!entries)
+        return no_memory(r);
+    ask->entries = entries;
+    entries[ask->entry_count++] = (struct weir_header){ 0 };
+    if (!read_object(r, read_entry_member))
+        return false;
+    return ask->entries[ask->entry_count - 1].name.len > 0 || fail(r, 400, "descriptor: an entry needs a key");
+}
+
 /* ---- requests ---- */
 
 struct field {
@@ -326,6 +365,14 @@ static bool read_headers(struct reader *r, const struct field *field)
     if (next(r) == '{')
         return read_object(r, read_header);
     return take_word(r, SV("null")) || must_be(r, field, "an object: {\"X-Name\": \"value\"}");
+}
+
+static bool read_descriptor(struct reader *r, const struct field *field)
+{
+    (void)field;
+    if (next(r) == '[')
+        return read_list(r, read_entry, SV(""));
+    return take_word(r, SV("null")) || fail(r, 400, ENTRY_FORM);
 }
 
 static bool take_amount(struct reader *r, uint64_t *ret)
@@ -435,6 +482,7 @@ enum {
 
 static const struct field fields[] = {
     REQUEST_ATTRIBUTES(ATTRIBUTE){ SV("headers"), read_headers, REQUESTED, ATTRIBUTE_COUNT, 0 },
+    { SV("descriptor"), read_descriptor, REQUESTED, ATTRIBUTE_COUNT, 0 },
     { SV("cost"), read_cost, COSTED, ATTRIBUTE_COUNT, 0 },
     { SV("costs"), read_costs, COSTED, ATTRIBUTE_COUNT, 0 },
     FLAG(peek),
@@ -515,6 +563,7 @@ static bool read_request(struct reader *r, sv name)
     requests[ask->count++] = (struct weir_request){ .cost = r->kind == ASK_SETTLE ? WEIR_AS_HELD : 1 };
     r->seen = 0;
     r->first_header = ask->header_count;
+    r->first_entry = ask->entry_count;
     r->cost_given = false;
     r->costs = (struct cost_list){ 0 };
     if (next(r) != '{')
@@ -526,17 +575,20 @@ static bool read_request(struct reader *r, sv name)
     if (r->kind == ASK_SETTLE && r->costs.room && !r->costs.requests)
         current(r)->cost = WEIR_AS_HELD;
     current(r)->header_count = ask->header_count - r->first_header;
+    current(r)->descriptor_count = ask->entry_count - r->first_entry;
     return keep_costs(r);
 }
 
-/* The arrays of headers and costs move while they grow, so requests point to them only when all have been read. */
+/* The arrays of headers, entries and costs move while they grow, so requests point to them only when all have been read. */
 static void place_lists(struct ask *ask)
 {
-    const struct weir_header *headers = ask->headers;
+    const struct weir_header *headers = ask->headers, *entries = ask->entries;
     const struct weir_cost *costs = ask->costs;
     for (size_t i = 0; i < ask->count; i++) {
         ask->requests[i].headers = headers;
         headers += ask->requests[i].header_count;
+        ask->requests[i].descriptor = entries;
+        entries += ask->requests[i].descriptor_count;
         ask->requests[i].costs = costs;
         costs += ask->requests[i].cost_count;
     }
@@ -562,7 +614,7 @@ static bool read_all(struct reader *r)
 
 unsigned ask_read(struct ask *ret, sv text, enum ask_kind kind, char why[ASK_WHY_MAX])
 {
-    ret->count = ret->header_count = ret->cost_count = ret->unescaped_len = 0;
+    ret->count = ret->header_count = ret->entry_count = ret->cost_count = ret->unescaped_len = 0;
     ret->unescaped = NULL;
     ret->reject = false;
     ret->ttl_ms = 0;
@@ -571,6 +623,8 @@ unsigned ask_read(struct ask *ret, sv text, enum ask_kind kind, char why[ASK_WHY
     ret->request_cap = 1;
     ret->headers = ret->headers_inline;
     ret->header_cap = ASK_HEADERS_INLINE;
+    ret->entries = ret->entries_inline;
+    ret->entry_cap = ASK_ENTRIES_INLINE;
     ret->costs = ret->costs_inline;
     ret->cost_cap = WEIR_COSTS_MAX;
     struct reader r;
@@ -593,6 +647,8 @@ void ask_done(struct ask *ask)
         free(ask->requests);
     if (ask->headers != ask->headers_inline)
         free(ask->headers);
+    if (ask->entries != ask->entries_inline)
+        free(ask->entries);
     if (ask->costs != ask->costs_inline)
         free(ask->costs);
     free(ask->unescaped);

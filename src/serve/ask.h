@@ -15,10 +15,11 @@ enum {
     ASK_REQUESTS_MAX = 1000,
     ASK_HEADERS_MAX = 100, /* of one request */
     ASK_HEADERS_INLINE = 16,
+    ASK_ENTRIES_INLINE = 8, /* of descriptors */
     ASK_WHY_MAX = 400,
 };
 
-#define ASK_FIELDS REQUEST_ATTRIBUTE_NAMES "headers, cost, costs, peek, refundable, reject"
+#define ASK_FIELDS REQUEST_ATTRIBUTE_NAMES "headers, descriptor, cost, costs, peek, refundable, reject"
 
 enum ask_kind {
     ASK_CHECK = 1,
@@ -40,12 +41,15 @@ struct ask {
     size_t request_cap;
     struct weir_header *headers; /* of all requests, in order */
     size_t header_count, header_cap;
+    struct weir_header *entries; /* of the descriptors of all requests, in order */
+    size_t entry_count, entry_cap;
     struct weir_cost *costs; /* of all requests, in order, besides those in requests */
     size_t cost_count, cost_cap;
     char *unescaped; /* what strings with escapes mean */
     size_t unescaped_len;
     struct weir_request request_inline[1];
     struct weir_header headers_inline[ASK_HEADERS_INLINE];
+    struct weir_header entries_inline[ASK_ENTRIES_INLINE];
     struct weir_cost costs_inline[WEIR_COSTS_MAX];
 };
 

@@ -54,6 +54,7 @@ enum {
     BATCH_MOST = 64,
     REQUEST_HEADERS_MAX = 100,
     BATCH_HEADERS = 4 * REQUEST_HEADERS_MAX,
+    BATCH_ENTRIES = 4 * WEIR_DESCRIPTOR_MAX,
     BATCH_COSTS = 4 * WEIR_COSTS_MAX,
 };
 
@@ -62,11 +63,12 @@ enum {
 enum reply_answer { ANSWER_NEVER, ANSWER_REFUSED, ANSWER_ALWAYS };
 
 struct batch {
-    size_t count, header_count, cost_count;
+    size_t count, header_count, entry_count, cost_count;
     struct weir_request requests[BATCH_MOST];
     bool is_long[BATCH_MOST]; /* the reply that was asked for */
     enum reply_answer answers[BATCH_MOST];
     struct weir_header headers[BATCH_HEADERS];
+    struct weir_header entries[BATCH_ENTRIES]; /* of descriptors */
     struct weir_cost costs[BATCH_COSTS];
     struct weir_verdict verdicts[BATCH_MOST];
     /* Those of a request that waits are used as soon as they are written, so that later requests may share them. */

@@ -275,25 +275,35 @@ static size_t copy_text(sv *text, char *to, size_t at)
     return at + text->len;
 }
 
-/* Moves headers and strings to `to`. NULL: moves nothing. Returns the bytes that they take. */
+/* Moves a list of headers or entries, which begins at `ret`, and their strings, which begin at `at`. */
+static size_t copy_list(const struct weir_header *from, size_t count, struct weir_header *ret, char *to, size_t at)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct weir_header one = from[i];
+        at = copy_text(&one.name, to, at);
+        at = copy_text(&one.value, to, at);
+        if (to)
+            ret[i] = one;
+    }
+    return at;
+}
+
+/* Moves headers, entries and strings to `to`. NULL: moves nothing. Returns the bytes that they take. */
 static size_t copy_request(struct weir_request *r, char *to)
 {
-    struct weir_header *headers = (struct weir_header *)(void *)to;
-    size_t at = r->header_count * sizeof *headers;
+    struct weir_header *headers = (struct weir_header *)(void *)to, *entries = to ? headers + r->header_count : NULL;
+    size_t at = (r->header_count + r->descriptor_count) * sizeof *headers;
     for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
         sv text = request_get(r, i);
         at = copy_text(&text, to, at);
         request_set(r, i, text);
     }
-    for (size_t i = 0; i < r->header_count; i++) {
-        struct weir_header header = r->headers[i];
-        at = copy_text(&header.name, to, at);
-        at = copy_text(&header.value, to, at);
-        if (to)
-            headers[i] = header;
-    }
-    if (to)
+    at = copy_list(r->headers, r->header_count, headers, to, at);
+    at = copy_list(r->descriptor, r->descriptor_count, entries, to, at);
+    if (to) {
         r->headers = headers;
+        r->descriptor = entries;
+    }
     return (at + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *); /* the next one has headers, too */
 }
 
@@ -354,7 +364,7 @@ bool commands_flush(struct commands *c)
     size_t count = b->count;
     if (count == 0)
         return true;
-    b->count = b->header_count = b->cost_count = 0;
+    b->count = b->header_count = b->entry_count = b->cost_count = 0;
     if (!c->loop->store)
         decisions_make(&(struct decisions){ .loop = c->loop, .read_ns = c->read_ns }, NULL, 0, b->requests, b->verdicts,
                        count);

@@ -7,7 +7,7 @@
 
 /* ---- attributes of a request ---- */
 
-#define ATTRIBUTES REQUEST_ATTRIBUTE_NAMES "cost, cost:UNIT, header:NAME, reply and answer"
+#define ATTRIBUTES REQUEST_ATTRIBUTE_NAMES "cost, cost:UNIT, header:NAME, descriptor:KEY, reply and answer"
 
 enum {
     REPLY_BIT = 1 << REQUEST_ATTRIBUTE_COUNT,
@@ -55,6 +55,16 @@ static bool add_header(struct commands *c, struct weir_request *request, sv name
     return true;
 }
 
+static bool add_entry(struct commands *c, struct weir_request *request, sv key, sv value)
+{
+    if (key.len == 0)
+        return fail(c, "an entry without a key,", SV("descriptor:"), ": write descriptor:KEY");
+    if (request->descriptor_count == WEIR_DESCRIPTOR_MAX)
+        return fail(c, "too many entries at", key, ": at most 256 for a descriptor");
+    c->batch.entries[c->batch.entry_count + request->descriptor_count++] = (struct weir_header){ key, value };
+    return true;
+}
+
 static bool set_reply(struct commands *c, struct asked *asked, sv value)
 {
     asked->wants_receipt = sv_eq(value, SV("receipt"));
@@ -98,6 +108,8 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
         bit = 1u << attribute;
     else if (sv_starts(name, SV("header:")))
         return add_header(c, request, sv_from(name, 7), value);
+    else if (sv_starts(name, SV("descriptor:")))
+        return add_entry(c, request, sv_from(name, strlen("descriptor:")), value);
     else if (sv_eq(name, SV("cost")) || sv_starts(name, SV("cost:")))
         return set_cost(c, asked, name, value);
     else if (sv_eq(name, SV("reply")))
@@ -132,12 +144,14 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
     return true;
 }
 
-/* The attributes of a request, with headers in the batch. */
+/* The attributes of a request, with headers and entries in the batch. */
 static bool read_request(struct commands *c, struct asked *asked, const sv *args, size_t count)
 {
     if (count % 2 != 0)
         return fail(c, "attribute", args[count - 1], " has no value: they come in pairs, attr value [attr value ...]");
-    *asked->request = (struct weir_request){ .headers = &c->batch.headers[c->batch.header_count], .cost = 1 };
+    *asked->request = (struct weir_request){ .headers = &c->batch.headers[c->batch.header_count],
+                                             .descriptor = &c->batch.entries[c->batch.entry_count],
+                                             .cost = 1 };
     asked->costs = (struct cost_list){ .room = &c->batch.costs[c->batch.cost_count] };
     for (size_t i = 0; i < count; i += 2)
         if (!set_attribute(c, asked, args[i], args[i + 1]))
@@ -150,7 +164,7 @@ static void gather(struct commands *c, const sv *args, size_t count, bool peek, 
 {
     struct batch *b = &c->batch;
     bool full = b->count == BATCH_MOST || b->header_count > BATCH_HEADERS - REQUEST_HEADERS_MAX ||
-                b->cost_count > BATCH_COSTS - WEIR_COSTS_MAX;
+                b->entry_count > BATCH_ENTRIES - WEIR_DESCRIPTOR_MAX || b->cost_count > BATCH_COSTS - WEIR_COSTS_MAX;
     if (full && !commands_flush(c))
         return;
     struct asked asked = { .request = &b->requests[b->count], .reserves = reserves, .is_long = reserves };
@@ -167,6 +181,7 @@ static void gather(struct commands *c, const sv *args, size_t count, bool peek, 
     asked.request->usage = asked.answer ? &b->usages[b->count] : NULL;
     b->answers[b->count] = asked.answer;
     b->header_count += asked.request->header_count;
+    b->entry_count += asked.request->descriptor_count;
     b->cost_count += asked.request->cost_count;
     b->is_long[b->count++] = asked.is_long || asked.answer;
 }

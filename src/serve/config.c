@@ -205,10 +205,11 @@ static int set_defaults(struct config *config, struct weir_error *error)
 
 static int check_listeners(const struct config *config, struct weir_error *error)
 {
-    if (strcmp(config->http, "off") != 0 || strcmp(config->resp, "off") != 0 || strcmp(config->admin, "off") != 0)
+    if (strcmp(config->http, "off") != 0 || strcmp(config->resp, "off") != 0 || strcmp(config->grpc, "off") != 0 ||
+        strcmp(config->admin, "off") != 0)
         return 0;
     return err_set(error, WEIR_E_INVALID,
-                   "--http, --resp and --admin are all off, so no client could connect; leave out one");
+                   "--http, --resp, --grpc and --admin are all off, so no client could connect; leave out one");
 }
 
 int config_read(struct config *ret, int argc, char **argv, struct weir_error *error)

@@ -11,7 +11,8 @@
 struct weir_error;
 
 enum config_log { CONFIG_LOG_PLAIN, CONFIG_LOG_JSON };
-enum config_keep { CONFIG_KEEP_YES, CONFIG_KEEP_NO };
+enum config_switch { CONFIG_NO, CONFIG_YES };
+enum config_envoy_charge { CONFIG_CHARGE_TOGETHER, CONFIG_CHARGE_EACH };
 enum config_sample_values { CONFIG_SAMPLE_HASHED, CONFIG_SAMPLE_PLAIN };
 
 struct config {
@@ -27,8 +28,8 @@ struct config {
     unsigned store_deadline_ms; /* of a decision there */
     unsigned hosts;             /* that count there; 0: counted through it */
 
-    char *http, *resp, *admin; /* "host:port", "unix:PATH", "off" */
-    unsigned threads;          /* 0: one for each CPU */
+    char *http, *resp, *grpc, *admin; /* "host:port", "unix:PATH", "off" */
+    unsigned threads;                 /* 0: one for each CPU */
 
     char *token_file;  /* of the decision listeners; NULL: they want none */
     char *user_header; /* forward auth: whose value is the user; NULL: none */
@@ -40,7 +41,11 @@ struct config {
     unsigned drain_ms;   /* after SIGTERM */
     uint64_t request_bytes, header_bytes, pipeline_bytes;
 
-    int keep_subjects; /* enum config_keep */
+    int keep_subjects; /* enum config_switch */
+
+    int envoy_headers; /* enum config_switch: headers for the client in answers to Envoy */
+    int envoy_charge;  /* enum config_envoy_charge */
+
     unsigned sample;   /* requests to keep; 0: none */
     int sample_values; /* enum config_sample_values */
 

@@ -16,7 +16,7 @@ enum {
     STREAM_MS_LEAST = 5000, /* a stream is looked at when it sends, which is each second */
 };
 
-const char *const front_names[FRONTS] = { "http", "resp", "admin" };
+const char *const front_names[FRONTS] = { "http", "resp", "grpc", "admin" };
 
 struct peer {
     struct ip ip; /* for IPv6 the network: a client that has one address of it has them all */

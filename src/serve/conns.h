@@ -21,8 +21,8 @@
 
 struct peer; /* all connections of one address */
 
-enum front { FRONT_HTTP, FRONT_RESP, FRONT_ADMIN, FRONTS };
-extern const char *const front_names[FRONTS]; /* "http", "resp", "admin" */
+enum front { FRONT_HTTP, FRONT_RESP, FRONT_GRPC, FRONT_ADMIN, FRONTS };
+extern const char *const front_names[FRONTS]; /* "http", "resp", "grpc", "admin" */
 
 enum conn_state { CONN_IDLE, CONN_BUSY, CONN_STREAM, CONN_STATES };
 

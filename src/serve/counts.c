@@ -325,7 +325,7 @@ int counts_new(struct counts **ret, struct server *server, counts_restored_fn *o
         return WEIR_E_NO_MEMORY;
     }
     counts->server = server;
-    counts->keeps = server->config.keep_subjects == CONFIG_KEEP_YES;
+    counts->keeps = server->config.keep_subjects == CONFIG_YES;
     counts->restore_due = true;
     counts->on_restored = on_restored;
     counts->work.data = counts->timer.data = counts;

@@ -1,14 +1,50 @@
 #include "serve/decisions.h"
 
+#include <string.h>
+
 #include "serve/log.h"
 #include "serve/sample.h"
 #include "serve/server.h"
 #include "serve/stats.h"
 
+/* The request of a chain whose limit the verdict names. */
+static const struct weir_request *named_part(const struct weir_request *first, const struct weir_verdict *verdict)
+{
+    for (const struct weir_request *part = first; part; part = part->with)
+        if (part->own && part->own->applied && part->own->allowed == verdict->allowed &&
+            strcmp(part->own->rule, verdict->rule) == 0 && strcmp(part->own->limit, verdict->limit) == 0)
+            return part;
+    return first;
+}
+
+/* Requests that were decided together are one decision. Shadow rules, and the sample, see each of them. */
+static __attribute__((noinline)) void note_chain(const struct decisions *all, const struct weir_request *first,
+                                                 const struct weir_verdict *verdict, int64_t now_us)
+{
+    struct loop *loop = all->loop;
+    struct weir *weir = loop->server->weir;
+    const struct weir_request *part = named_part(first, verdict);
+    struct weir_verdict without_shadows = *verdict;
+    without_shadows.shadow_count = 0;
+    stats_decided(loop->stats, weir, part, &without_shadows, 1, now_us, uv_hrtime() - all->read_ns);
+    if (!verdict->allowed && !first->peek)
+        log_refusal(weir, part, verdict, now_us);
+    for (part = first; part; part = part->with) {
+        const struct weir_verdict *own = part->own ? part->own : verdict;
+        stats_shadowed(loop->stats, weir, part, own, now_us);
+        if (loop->sample)
+            sample_add(loop->sample, weir, part, own, 1, now_us);
+    }
+}
+
 static inline __attribute__((always_inline)) void note(const struct decisions *all, const struct weir_request *requests,
                                                        const struct weir_verdict *verdicts, size_t count, int64_t now_us)
 {
     struct weir *weir = all->loop->server->weir;
+    if (__builtin_expect(count == 1 && requests->with, 0)) {
+        note_chain(all, requests, verdicts, now_us);
+        return;
+    }
     stats_decided(all->loop->stats, weir, requests, verdicts, count, now_us, uv_hrtime() - all->read_ns);
     if (__builtin_expect(all->loop->sample != NULL, 0))
         sample_add(all->loop->sample, weir, requests, verdicts, count, now_us);

@@ -33,7 +33,8 @@ enum { DECISIONS_WAIT = 1 };
 /* Returns 0 if all verdicts are written. Returns DECISIONS_WAIT if some requests have to wait. Returns a negative code, the
  * last one, if all verdicts are written and some request could not be judged: its verdict refuses it and names no rule.
  * `first` is the first of `count` structures that begin with a struct decision_wait and have `stride` bytes each; it is not
- * used in a loop without a store. Sets `each_rule` and `context` of the requests, for the stats. */
+ * used in a loop without a store. A request that has others `with` it is decided in a call of its own (count is 1). Sets
+ * `each_rule` and `context` of the requests, for the stats. */
 int decisions_make(struct decisions *all, struct decision_wait *first, size_t stride, struct weir_request *requests,
                    struct weir_verdict *verdicts, size_t count);
 

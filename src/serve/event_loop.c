@@ -175,6 +175,9 @@ static void drain(struct loop *loop)
     loop->draining = true;
     loop->drain_end_ms = loop_now_ms(loop) + loop->server->config.drain_ms;
     loop->drain_idle_ms = loop_now_ms(loop) + DRAIN_GRACE_MS;
+    for (int front = 0; front < FRONTS; front++)
+        if (loop->listeners[front].acceptor.drain)
+            loop->listeners[front].acceptor.drain(loop->listeners[front].acceptor.data);
     conns_shut_streams(&loop->conns);
     for (int front = 0; front < FRONTS; front++) {
         struct loop_listener *listener = &loop->listeners[front];
@@ -350,4 +353,5 @@ void loop_done(struct loop *loop)
     conns_done(&loop->conns);
     stats_free(loop->stats);
     sample_free(loop->sample);
+    free(loop->envoy_shared);
 }

@@ -26,6 +26,7 @@ struct loop_acceptor {
     void (*accept)(void *data, int fd, const struct sockaddr_storage *peer); /* a new connection; takes over fd */
     void (*free)(void *data);                                                /* called by loop_done */
     void *data;
+    void (*drain)(void *data); /* may be NULL: the loop begins to drain */
 };
 
 struct loop;
@@ -53,8 +54,9 @@ struct loop {
 
     struct weir_loop *store; /* NULL: everything is decided at once */
     uv_poll_t store_poll;
-    bool store_asked; /* something may have to be sent before this turn ends */
-    unsigned working; /* commands that other threads are running with the engine */
+    bool store_asked;   /* something may have to be sent before this turn ends */
+    unsigned working;   /* commands that other threads are running with the engine */
+    void *envoy_shared; /* of envoy_decide.c, which allocates it; freed with the loop */
 
     uv_prepare_t turn;
     uv_timer_t sweep;

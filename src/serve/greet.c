@@ -60,8 +60,10 @@ void server_greet(const struct server *server)
         return;
     rule_sync_state(server->rule_sync, &state);
     snprintf(token_file, sizeof token_file, "%s/admin-token", config->data);
-    printf("weir %s\n  http   %s\n  resp   %s\n  admin  %s\n  rules  %zu from %s\n", weir_version(), http, resp, admin,
-           state.rules, state.source);
+    printf("weir %s\n  http   %s\n  resp   %s\n", weir_version(), http, resp);
+    if (is_on(server->where[FRONT_GRPC]))
+        printf("  grpc   %s\n", server->where[FRONT_GRPC]);
+    printf("  admin  %s\n  rules  %zu from %s\n", admin, state.rules, state.source);
     if (config->counters) {
         struct weir_store_status store;
         weir_store_status(server->weir, &store);

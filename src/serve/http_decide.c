@@ -10,6 +10,7 @@
 #include "serve/ask.h"
 #include "serve/auth.h"
 #include "serve/decisions.h"
+#include "serve/envoy_json.h"
 #include "serve/http_decide.h"
 #include "serve/log.h"
 #include "serve/server.h"
@@ -481,12 +482,20 @@ struct route {
     void (*run)(struct http_call *call, struct server *server);
     bool json;         /* the body has to be */
     bool may_be_large; /* it handles headers that are too large */
+    bool open;         /* it needs no token */
+    bool page;         /* a page of another origin has to say that the body is JSON; other programs need not */
+    size_t body_max;   /* 0: as for all */
 };
 
 static const struct route routes[] = {
-    { SV("/v1/check"), SV("POST"), check, .json = true },   { SV("/v1/reserve"), SV("POST"), reserve, .json = true },
-    { SV("/v1/settle"), SV("POST"), settle, .json = true }, { SV("/v1/renew"), SV("POST"), renew, .json = true },
-    { SV("/v1/refund"), SV("POST"), refund, .json = true }, { SV("/v1/auth"), SV(""), auth, .may_be_large = true },
+    { SV("/v1/check"), SV("POST"), check, .json = true },
+    { SV("/v1/reserve"), SV("POST"), reserve, .json = true },
+    { SV("/v1/settle"), SV("POST"), settle, .json = true },
+    { SV("/v1/renew"), SV("POST"), renew, .json = true },
+    { SV("/v1/refund"), SV("POST"), refund, .json = true },
+    { SV("/v1/auth"), SV(""), auth, .may_be_large = true },
+    { SV("/json"), SV("POST"), envoy_json, .page = true, .body_max = ENVOY_JSON_MAX },
+    { SV("/healthcheck"), SV(""), envoy_healthcheck, .open = true, .body_max = 1 },
 };
 
 static const struct route *find_route(const struct http_call *call)
@@ -503,6 +512,19 @@ static bool has_token(const struct http_call *call)
     return token[0] == '\0' || token_is_bearer(token, http_header(call, "authorization"));
 }
 
+/* A browser says the origin of a page with every POST to another one. */
+static bool wants_json(const struct http_call *call, const struct route *route)
+{
+    return route->json || (route->page && http_header(call, "origin").ptr);
+}
+
+size_t decide_body_max(const struct http_call *call, void *server)
+{
+    const struct route *route = find_route(call);
+    (void)server;
+    return route ? route->body_max : 0;
+}
+
 bool decide_screen(struct http_call *call, void *server)
 {
     const struct route *route = find_route(call);
@@ -513,16 +535,16 @@ bool decide_screen(struct http_call *call, void *server)
     } else if (!route) {
         http_error(
             call, 404,
-            "there are POST /v1/check, /v1/reserve, /v1/settle, /v1/renew, /v1/refund and /v1/auth; rules and metrics are "
-            "at the admin address",
+            "there are POST /v1/check, /v1/reserve, /v1/settle, /v1/renew, /v1/refund and /v1/auth, and POST /json and "
+            "/healthcheck as Envoy's rate limit service has them; rules and metrics are at the admin address",
             "there is nothing at %.*s", SV_SHOWN(call->path, 200));
     } else if (route->method.len > 0 && !sv_eq(call->method, route->method)) {
         http_bad_method(call, route->method);
-    } else if (!has_token(call)) {
+    } else if (!route->open && !has_token(call)) {
         call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
         mistake(call, 401, "send the header Authorization: Bearer TOKEN", "the token is missing or wrong");
     } else
-        return !route->json || http_is_json(call);
+        return !wants_json(call, route) || http_is_json(call);
     return false;
 }
 

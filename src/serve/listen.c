@@ -296,7 +296,7 @@ static int handed_over(const char *name, int *ret_fd, struct weir_error *error)
     for (int i = 0; i < count && r == 0; i++) {
         if (!is_known(given[i]))
             r = err_set(error, WEIR_E_INVALID,
-                        "the service manager hands over a socket named '%.50s'; allowed: http, resp, admin "
+                        "the service manager hands over a socket named '%.50s'; allowed: http, resp, grpc, admin "
                         "(FileDescriptorName= in its unit)",
                         given[i]);
         else if (strcmp(given[i], name) == 0 && fd >= 0)

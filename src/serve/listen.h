@@ -17,9 +17,10 @@ bool listen_is_address(const char *text);
 
 enum { LISTEN_WHERE_MAX = 300, LISTEN_BACKLOG = 4096 };
 
-/* Opens `count` sockets for one address, which listen, do not block and are closed by exec. `name` (http, resp, admin) is
- * the option for messages, and the name of a socket that the service manager passes: such a socket overrides the address.
- * ret_where is the address as it was bound: "127.0.0.1:43521", "unix:/run/weir.sock", "off" (no socket is written). */
+/* Opens `count` sockets for one address, which listen, do not block and are closed by exec. `name` (http, resp, grpc,
+ * admin) is the option for messages, and the name of a socket that the service manager passes: such a socket overrides the
+ * address. ret_where is the address as it was bound: "127.0.0.1:43521", "unix:/run/weir.sock", "off" (no socket is
+ * written). */
 int listen_open(const char *name, const char *address, unsigned count, int *ret_fds, char ret_where[LISTEN_WHERE_MAX],
                 struct weir_error *error);
 

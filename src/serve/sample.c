@@ -145,6 +145,27 @@ static void put_headers(struct draft *draft, const struct sample *sample, const 
     }
 }
 
+/* All or none: a part of a descriptor would be another one. */
+static void put_descriptor(struct draft *draft, const struct sample *sample, const struct weir_request *request)
+{
+    size_t before = draft->len;
+    for (size_t i = 0; i < request->descriptor_count; i++) {
+        const struct weir_header *entry = &request->descriptor[i];
+        size_t start = draft->len;
+        put(draft, FIELD_ENTRY, entry->name.ptr, entry->name.len);
+        size_t middle = draft->len;
+        if (middle > start)
+            put_value(draft, sample, FIELD_ENTRY_VALUE, ATTR_DESCRIPTOR, entry->value);
+        if (draft->len == middle) {
+            draft->len = before;
+            return;
+        }
+    }
+    uint64_t given[] = { request->given_max, request->given_window_ms };
+    if (request->given_window_ms > 0)
+        put(draft, FIELD_GIVEN, given, sizeof given);
+}
+
 static void put_costs(struct draft *draft, const struct weir_request *request)
 {
     for (size_t i = 0; i < request->cost_count; i++) {
@@ -169,6 +190,7 @@ static void fill(struct draft *draft, const struct sample *sample, const struct 
         if (i != ATTR_PATH && i != ATTR_IP && i != ATTR_PEER && request_get(request, i).len > 0)
             put_value(draft, sample, FIELD_ATTRIBUTE + i, i, request_get(request, i));
     put_costs(draft, request);
+    put_descriptor(draft, sample, request);
     put_headers(draft, sample, request);
     /* No byte of the ring is left to chance: what lies on the stack may be a value that must not be kept. */
     struct record record;

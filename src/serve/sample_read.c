@@ -311,7 +311,14 @@ static void take_field(struct sampled *sampled, unsigned tag, sv value, struct c
         t->headers[t->request.header_count++].name = value;
     else if (kind == FIELD_HEADER_VALUE && t->request.header_count > 0)
         t->headers[t->request.header_count - 1].value = value;
-    else if (kind == FIELD_COST) {
+    else if (kind == FIELD_ENTRY && t->request.descriptor_count < WEIR_DESCRIPTOR_MAX)
+        t->entries[t->request.descriptor_count++].name = value;
+    else if (kind == FIELD_ENTRY_VALUE && t->request.descriptor_count > 0)
+        t->entries[t->request.descriptor_count - 1].value = value;
+    else if (kind == FIELD_GIVEN) {
+        memcpy(&t->request.given_max, value.ptr, 8);
+        memcpy(&t->request.given_window_ms, value.ptr + 8, 8);
+    } else if (kind == FIELD_COST) {
         uint64_t amount;
         memcpy(&amount, value.ptr, sizeof amount);
         request_add_cost(&t->request, costs, sv_from(value, sizeof amount), amount);
@@ -328,7 +335,7 @@ void sample_copy_read(const struct sample_copy *copy, size_t i, struct sampled *
     ret->cut = record.cut;
     ret->used = 0;
     ret->traffic.now_us = record.now_us;
-    ret->traffic.request = (struct weir_request){ .headers = ret->traffic.headers };
+    ret->traffic.request = (struct weir_request){ .headers = ret->traffic.headers, .descriptor = ret->traffic.entries };
     ret->traffic.set_rules = ret->traffic.json = NULL;
     end = p + record.bytes;
     for (p += sizeof record; p < end;) {

@@ -28,7 +28,10 @@ enum {
     FIELD_ATTRIBUTE = 0, /* + enum attribute; of the ip its 16 bytes */
     FIELD_HEADER = 32,   /* a name; the next field is its value */
     FIELD_HEADER_VALUE,
-    FIELD_COST,        /* the amount in 8 bytes, then the unit */
+    FIELD_COST,  /* the amount in 8 bytes, then the unit */
+    FIELD_ENTRY, /* the key of an entry of the descriptor; the next field is its value */
+    FIELD_ENTRY_VALUE,
+    FIELD_GIVEN,       /* a limit that the request brings: its max and its window in milliseconds, 8 bytes each */
     FIELD_HASHED = 64, /* a bit: the value is a hash, in 8 bytes */
     FIELD_VALUE_MAX = 255,
 };

@@ -18,6 +18,7 @@
 #include "serve/admin.h"
 #include "serve/counts.h"
 #include "serve/counts_lists.h"
+#include "serve/grpc.h"
 #include "serve/http_decide.h"
 #include "serve/live.h"
 #include "serve/log.h"
@@ -144,7 +145,13 @@ static int make_acceptor(struct server *server, struct loop *loop, enum front fr
         *ret = (struct loop_acceptor){ resp_accept, resp_free, resp };
         return r;
     }
-    struct http_service service = { decide_screen, decide_handle, server };
+    if (front == FRONT_GRPC) {
+        struct h2 *h2 = NULL;
+        int r = h2_new(&h2, loop, &grpc_service);
+        *ret = (struct loop_acceptor){ h2_accept, h2_free, h2, h2_drain };
+        return r;
+    }
+    struct http_service service = { decide_screen, decide_handle, server, decide_body_max };
     if (front == FRONT_ADMIN)
         service = (struct http_service){ admin_screen, admin_handle, server, admin_body_max, admin_headers, ADMIN_HEADERS };
     struct http *http = NULL;
@@ -183,7 +190,7 @@ static int listen_at(struct server *server, enum front front, const char *addres
 
 static int listen_all(struct server *server, struct weir_error *error)
 {
-    const char *addresses[FRONTS] = { server->config.http, server->config.resp, server->config.admin };
+    const char *addresses[FRONTS] = { server->config.http, server->config.resp, server->config.grpc, server->config.admin };
     for (int front = 0; front < FRONTS; front++) {
         int r = listen_at(server, (enum front)front, addresses[front], error);
         if (r < 0)

@@ -117,6 +117,10 @@ static void list_changed(struct run *run, const struct weir_request *request, in
         buf_json_pseudonym(out, sv_of(value.ptr, value.len < SHOWN_MAX ? value.len : SHOWN_MAX),
                            i == ATTR_IP && is_hashed(run));
     }
+    char room[DESCRIPTOR_TEXT_MAX];
+    sv descriptor = descriptor_text(request, room);
+    if (descriptor.len > 0)
+        add_text(out, "descriptor", sv_of(descriptor.ptr, descriptor.len < SHOWN_MAX ? descriptor.len : SHOWN_MAX));
     buf_printf(out, ",\"cost\":%llu", (unsigned long long)request->cost);
     add_verdict(out, "now", &run->now.verdict);
     add_verdict(out, "then", &run->then.verdict);

@@ -338,6 +338,15 @@ static void note_shadows(struct stats *stats, struct weir *weir, const struct we
     stats->would_count = left;
 }
 
+void stats_shadowed(struct stats *stats, struct weir *weir, const struct weir_request *request,
+                    const struct weir_verdict *verdict, int64_t now_us)
+{
+    if (verdict->shadow_count == 0 || request->peek)
+        return;
+    count_shadow(stats, request->shadows, verdict->shadow_count);
+    note_shadows(stats, weir, request, verdict, 1, verdict->shadow_count, now_us);
+}
+
 void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
                    const struct weir_verdict *verdicts, size_t count, int64_t now_us, uint64_t elapsed_ns)
 {

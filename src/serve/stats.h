@@ -28,6 +28,10 @@ void stats_count_rules_of(struct stats *stats, struct weir_request *request);
 void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
                    const struct weir_verdict *verdicts, size_t count, int64_t now_us, uint64_t elapsed_ns);
 
+/* The shadow rules that would have refused a request which is decided together with others: `verdict` is its own. */
+void stats_shadowed(struct stats *stats, struct weir *weir, const struct weir_request *request,
+                    const struct weir_verdict *verdict, int64_t now_us);
+
 enum outcome {
     OUTCOME_ALLOWED,
     OUTCOME_REFUSED,

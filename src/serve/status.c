@@ -294,7 +294,8 @@ void status_write_whom(const struct subject *subject, struct buf *out)
     buf_add(out, SV(", \"by\": ["));
     for (size_t i = 0; i < subject->by_count; i++) {
         add_text(out, i ? ", {\"name\": " : "{\"name\": ", subject_name(subject, i));
-        add_text(out, ", \"value\": ", subject_value(subject, i));
+        buf_add(out, SV(", \"value\": "));
+        buf_json(out, subject_value(subject, i));
         buf_char(out, '}');
     }
     buf_printf(out, "], \"cut\": %s", truth(subject->cut));

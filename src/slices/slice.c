@@ -204,6 +204,27 @@ void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t c
         cells_update(cells, key, clock_within(end_us), judge_unspend, &t);
 }
 
+/* t->room is a full slice. */
+static struct cells_change judge_give_back(struct limit_state state, void *data)
+{
+    struct turn *t = data;
+    struct slice s = slice_at(state, t->now_us);
+    uint32_t lacks = s.left < t->room ? (uint32_t)t->room - s.left : 0;
+    t->left = s.left;
+    if (s.end_us == 0 || lacks == 0)
+        return (struct cells_change){ 0 };
+    slice_add(&s, t->tokens < lacks ? t->tokens : lacks);
+    t->left = s.left;
+    return change_to(&s, t->now_us);
+}
+
+uint32_t slice_give_back(struct cells *cells, uint64_t key, uint32_t slice, uint64_t cost, int64_t now_us)
+{
+    struct turn t = { .now_us = now_us, .room = slice, .tokens = cost < slice ? (uint32_t)cost : slice };
+    cells_update(cells, key, now_us, judge_give_back, &t);
+    return t.left;
+}
+
 static struct cells_change judge_put(struct limit_state state, void *data)
 {
     const struct turn *t = data;

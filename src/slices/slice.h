@@ -55,6 +55,10 @@ struct slice_spent slice_spend_any(struct cells *cells, uint64_t key, uint32_t s
 /* Puts back what was spent from the slice of the window that ends then, if it is still there. */
 void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost);
 
+/* Gives back `cost` of what was spent, whoever spent it: the slice becomes a full one at most. Does nothing if this host
+ * has no slice of a window that goes on. Returns what is left after it. */
+uint32_t slice_give_back(struct cells *cells, uint64_t key, uint32_t slice, uint64_t cost, int64_t now_us);
+
 /* ---- lending ---- */
 
 /* A slice has come. It is added to what is left of the same window; tokens of another one are void. Clears `asked`. Times

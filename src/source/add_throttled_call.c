@@ -145,7 +145,7 @@ int source_throttle(struct source *source, sv call, uint64_t max, int64_t per_us
 {
     char id[64] = "";
     struct throttle throttle = { call, max, per_us, expires_us, id };
-    if (source->address.kind == SOURCE_FILE)
+    if (in_files(source))
         return err_set(error, WEIR_E_INVALID, "%s: THROTTLED_CALLS is a table of a database; add a rule to a file instead",
                        source->address.shown);
     int r = source_change(source, make_throttle, &throttle, author, error);

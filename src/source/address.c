@@ -9,15 +9,16 @@
 enum { ADDRESS_MAX = 4096, PORT_MAX = 65535 };
 
 /* Errors do not quote the address: what looks like a port may be half of a password. */
-static const char allowed[] = "an address is file:PATH, sqlite:PATH, mysql://USER@HOST:PORT/DATABASE or "
+static const char allowed[] = "an address is file:PATH, sqlite:PATH, envoy:FOLDER, mysql://USER@HOST:PORT/DATABASE or "
                               "postgres://USER@HOST:PORT/DATABASE";
 
 static const struct scheme {
     const char *name;
     enum source_kind kind;
 } schemes[] = {
-    { "file", SOURCE_FILE },     { "sqlite", SOURCE_SQLITE },     { "mysql", SOURCE_MYSQL },
-    { "mariadb", SOURCE_MYSQL }, { "postgres", SOURCE_POSTGRES }, { "postgresql", SOURCE_POSTGRES },
+    { "file", SOURCE_FILE },           { "envoy", SOURCE_ENVOY },   { "sqlite", SOURCE_SQLITE },
+    { "mysql", SOURCE_MYSQL },         { "mariadb", SOURCE_MYSQL }, { "postgres", SOURCE_POSTGRES },
+    { "postgresql", SOURCE_POSTGRES },
 };
 
 struct url_parts {
@@ -83,7 +84,8 @@ static const struct scheme *find_scheme(sv name)
 
 static int read_path(sv text, sv path, struct source_address *address, struct weir_error *error)
 {
-    const char *kind = address->kind == SOURCE_FILE ? "file" : "sqlite";
+    static const char *const kinds[] = { [SOURCE_FILE] = "file", [SOURCE_ENVOY] = "envoy", [SOURCE_SQLITE] = "sqlite" };
+    const char *kind = kinds[address->kind];
     if (path.len == 0)
         return err_set(error, WEIR_E_INVALID, "the address does not name a file; %s", allowed);
     /* sqlite://rules.db would name a host in other addresses; here it means neither that nor /rules.db. */
@@ -92,6 +94,37 @@ static int read_path(sv text, sv path, struct source_address *address, struct we
                        SV_FMT(sv_from(path, 2)));
     int r = copy(&address->path, path, error);
     return r < 0 ? r : copy(&address->shown, text, error);
+}
+
+static int bad_option(sv pair, struct weir_error *error)
+{
+    return err_set(error, WEIR_E_INVALID,
+                   "\"%.*s\" in the address is not an option; allowed are merge=true, windows=natural and tz=ZONE",
+                   SV_FMT(pair));
+}
+
+/* envoy:FOLDER?merge=true&windows=natural&tz=Asia/Shanghai */
+static int read_envoy(sv text, sv rest, struct source_address *address, struct weir_error *error)
+{
+    sv query = rest, path = sv_cut(&query, '?');
+    int r = read_path(text, path, address, error);
+    if (r == 0)
+        r = copy(&address->query, query, error);
+    sv left = r == 0 ? weir_str(address->query) : SV("");
+    while (r == 0 && left.len > 0) {
+        sv pair = sv_cut(&left, '&'), value = pair, name = sv_cut(&value, '=');
+        if (sv_eq(name, SV("tz")) && value.len > 0)
+            address->envoy.tz = value;
+        else if (sv_eq(pair, SV("merge=true")))
+            address->envoy.merge = true;
+        else if (sv_eq(pair, SV("windows=natural")))
+            address->envoy.natural = true;
+        else
+            r = bad_option(pair, error);
+    }
+    if (r == 0 && address->envoy.tz.len > 0 && !address->envoy.natural)
+        r = err_set(error, WEIR_E_INVALID, "tz in the address needs windows=natural");
+    return r;
 }
 
 /* user:password@host:port/database?query */
@@ -245,8 +278,12 @@ int address_read(const char *text, struct source_address *ret, struct weir_error
             return err_set(error, WEIR_E_INVALID, "unknown kind of source \"%.*s\"; %s", SV_FMT(scheme), allowed);
         address.kind = found->kind;
         sv rest = sv_from(whole, scheme.len + 1);
-        r = found->kind == SOURCE_FILE || found->kind == SOURCE_SQLITE ? read_path(whole, rest, &address, error)
-                                                                       : read_url(scheme, rest, &address, error);
+        if (found->kind == SOURCE_ENVOY)
+            r = read_envoy(whole, rest, &address, error);
+        else if (found->kind == SOURCE_FILE || found->kind == SOURCE_SQLITE)
+            r = read_path(whole, rest, &address, error);
+        else
+            r = read_url(scheme, rest, &address, error);
     }
     if (r == 0)
         r = fill(&address, error);

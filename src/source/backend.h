@@ -145,6 +145,12 @@ struct source {
     struct included included; /* by the file */
 };
 
+/* Its rules are in files, and have no history. */
+static inline bool in_files(const struct source *source)
+{
+    return source->address.kind == SOURCE_FILE || source->address.kind == SOURCE_ENVOY;
+}
+
 /* Another number once source_changed would say something else than before: because something was read or changed. */
 uint64_t source_seen(const struct source *source);
 

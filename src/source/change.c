@@ -176,7 +176,7 @@ static int keep_unused_subjects(struct plan *plan, const struct stored_row *afte
 static int overrides_keep_subjects(struct plan *plan, const struct snapshot *after)
 {
     sv seen = { 0 };
-    bool table = plan->source->address.kind != SOURCE_FILE; /* a file names the attributes */
+    bool table = !in_files(plan->source); /* a file names the attributes */
     for (size_t i = 0; table && i < after->count; i++) {
         const struct stored_row *row = &after->rows[i];
         if (row->table != TABLE_OVERRIDES || sv_eq(row->rule, seen))
@@ -204,7 +204,7 @@ static int rows_after(const struct plan *plan, struct snapshot *ret, struct weir
     if (r < 0)
         return r;
     CLEANUP_FREE bool *gone = cleanup_calloc(ret->count + 1, sizeof *gone);
-    sv path = plan->source->address.kind == SOURCE_FILE ? weir_str(plan->source->address.path) : SV("");
+    sv path = in_files(plan->source) ? weir_str(plan->source->address.path) : SV("");
     if (!gone)
         return no_memory(error);
     for (size_t i = 0; i < plan->count; i++) {
@@ -384,7 +384,7 @@ static int keep_mode(struct plan *plan, const struct stored_row *old, struct sto
 static int take_enabled(struct plan *plan, struct stored_row *row, bool *ret_said)
 {
     struct set set = { .field = SV("enabled") };
-    bool table = plan->source->address.kind != SOURCE_FILE;
+    bool table = !in_files(plan->source);
     CLEANUP(rules_freep) struct rules *rules = table && document_has(row->text, "enabled") ? plan_rule(plan, row) : NULL;
     *ret_said = rules != NULL;
     if (!rules)
@@ -461,7 +461,7 @@ static int switch_on(struct plan *plan, struct stored_row *row)
 static int switch_off(struct plan *plan, struct stored_row *row)
 {
     static const struct set disabled = { .field = { "enabled", 7 }, .value = { "false", 5 } };
-    if (plan->source->address.kind != SOURCE_FILE) {
+    if (!in_files(plan->source)) {
         row->enabled = false;
         return 0;
     }

@@ -15,8 +15,11 @@ enum { SETTLING_MS = 20 }; /* how soon a file that was just written is looked at
 
 static int read_text(struct source *source, struct weir_error *error)
 {
+    const char *path = source->address.path;
     buf_clear(&source->file_text);
-    return rules_file_read(source->address.path, &source->file_text, &source->file, error);
+    if (source->address.kind == SOURCE_ENVOY)
+        return envoy_read(&path, 1, &source->address.envoy, &source->file_text, &source->file, error);
+    return rules_file_read(path, &source->file_text, &source->file, error);
 }
 
 /* Reads the text, and the files that it includes. NULL: no memory. */
@@ -218,6 +221,14 @@ static int file_read(struct source *source, const struct rules *last, struct sou
 
 static enum files_state look(const struct source *source)
 {
+    struct file_version now;
+    if (source->address.kind == SOURCE_ENVOY) {
+        if (!envoy_version(source->address.path, &now))
+            return FILES_GONE;
+        return file_version_same(&now, &source->file) ? FILES_SAME
+               : file_version_settled(&now)           ? FILES_CHANGED
+                                                      : FILES_SETTLING;
+    }
     return rules_files_look(source->address.path, &source->file, &source->included);
 }
 
@@ -279,6 +290,12 @@ static int check_text(const struct source *source, const struct rules_report *re
 {
     sv text = buf_sv(&source->file_text);
     int line = !source->drop_comments && !is_json(text) ? comment_line(text) : 0;
+    if (source->address.kind == SOURCE_ENVOY)
+        return err_set(
+            error, WEIR_E_INVALID,
+            "%s: weir does not change a configuration of envoyproxy/ratelimit; change its files, or take it over "
+            "with `weir convert envoy`",
+            source->address.path);
     if (source->included.count > 0)
         return err_set(
             error, WEIR_E_INVALID,
@@ -434,6 +451,8 @@ static int file_apply(struct source *source, const struct snapshot *after, const
 
 static int file_init(struct source *source, struct buf *out, struct weir_error *error)
 {
+    if (source->address.kind == SOURCE_ENVOY)
+        return check_text(source, NULL, error);
     if (access(source->address.path, F_OK) == 0) {
         buf_printf(out, "%s already exists\n", source->address.path);
         return 0;

@@ -361,7 +361,7 @@ int source_history(struct source *source, sv id, int64_t before, unsigned most, 
 {
     struct listing l = { .row = row, .data = data };
     struct which which = { .id = id, .before = before, .most = most };
-    if (source->address.kind == SOURCE_FILE)
+    if (in_files(source))
         return file_has_none(source, error);
     int r = source_connect(source, error);
     if (r == 0)
@@ -540,7 +540,7 @@ int source_undo(struct source *source, sv id, int64_t number, struct source_auth
                 struct weir_error *error)
 {
     struct undo u = { .id = id, .number = number };
-    if (source->address.kind == SOURCE_FILE)
+    if (in_files(source))
         return file_has_none(source, error);
     if (number < 0)
         return err_set(error, WEIR_E_INVALID, "changes are numbered from 1");

@@ -23,7 +23,7 @@ struct set_override {
 static int wrong_count(const struct plan *plan, const struct rule *rule, size_t given)
 {
     CLEANUP(buf_done) struct buf names;
-    buf_init(&names, RULE_BY_MAX * (RULE_NAME_MAX + 16));
+    buf_init(&names, RULE_BY_MAX * (RULE_BY_TEXT_MAX + 2));
     for (size_t i = 0; i < rule->by_count; i++) {
         buf_add(&names, i ? SV(", ") : SV(""));
         rule_by_text(&rule->by[i], &names);
@@ -34,7 +34,7 @@ static int wrong_count(const struct plan *plan, const struct rule *rule, size_t 
 
 static int subject_fits(const struct plan *plan, sv text)
 {
-    bool file = plan->source->address.kind == SOURCE_FILE;
+    bool file = in_files(plan->source);
     if (!utf8_valid(text) || memchr(text.ptr ? text.ptr : "", '\0', text.len))
         return err_set(plan->error, WEIR_E_INVALID, "a subject must be UTF-8 without NUL characters");
     if (!file && text.len > SUBJECT_MAX)
@@ -135,7 +135,7 @@ static int make_put(struct plan *plan, void *data)
         buf_add(set->ret_subject, set->text);
     if (r == 0)
         r = find_row_to_change(plan, set, &old);
-    bool file = plan->source->address.kind == SOURCE_FILE;
+    bool file = in_files(plan->source);
     if (r == 0 && file)
         r = document_of_override(set->document, &rules->rules[0], set->values, &whole, plan->error);
     sv text = file ? buf_sv(&whole) : set->document;
@@ -214,7 +214,7 @@ static int import_one(struct plan *plan, const struct rule_override *override, s
     CLEANUP(buf_done) struct buf subject, document;
     buf_init(&subject, RULES_BYTES_MAX);
     buf_init(&document, SQL_VALUE_MAX);
-    bool file = plan->source->address.kind == SOURCE_FILE;
+    bool file = in_files(plan->source);
     override_subject_text(override->values, override->value_count, &subject);
     row->subject = plan_copy(plan, buf_sv(&subject));
     if (!row->subject.ptr || subject.failed)

@@ -48,6 +48,7 @@ const char *table_create(enum row_table table, enum source_kind kind)
         return postgres[table];
     case SOURCE_SQLITE:
     case SOURCE_FILE:
+    case SOURCE_ENVOY:
         break;
     }
     return sqlite[table];

@@ -10,9 +10,9 @@ enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 
 static const char *const limit_fields[] = { "max",        "per",  "burst",     "unit",       "algorithm", "calendar", "tz",
                                             "week_start", "name", "overdraft", "concurrent", "ttl",       NULL };
-static const char *const rule_fields[] = { "match", "ignore_case",      "by",      "plan",     "plans",  "limits",
-                                           "mode",  "enabled",          "expires", "except",   "reject", "counters",
-                                           "lease", "on_store_failure", "penalty", "hold_max", NULL };
+static const char *const rule_fields[] = { "match", "ignore_case",      "by",      "plan",     "plans",    "limits",
+                                           "mode",  "enabled",          "expires", "except",   "reject",   "counters",
+                                           "lease", "on_store_failure", "penalty", "hold_max", "replaces", NULL };
 
 static const char id_stays[] = "an id cannot be changed, because the counts belong to it; add a rule and remove this one";
 
@@ -77,12 +77,18 @@ static void limit_names(const struct rule *rule, struct buf *out)
 /* Which limit is meant: the one that has this name; with no name, the only one. */
 static int find_limit(const struct rule *rule, sv name, sv field, size_t *ret, struct weir_error *error)
 {
+    if (rule_limit_is_given(rule))
+        return err_set(error, WEIR_E_INVALID, "rule %.*s has `limits: given`; set limits='[\"10 per 60s\"]'",
+                       SV_FMT(rule->id));
     for (size_t i = 0; i < rule->limit_count; i++) {
         if (name.len > 0 ? sv_eq(rule->limits[i].name, name) : rule->limit_count == 1) {
             *ret = i;
             return 0;
         }
     }
+    if (rule->unlimited)
+        return err_set(error, WEIR_E_INVALID, "rule %.*s has `limits: none`; set limits='[\"10 per 60s\"]'",
+                       SV_FMT(rule->id));
     if (rule->limit_count == 0)
         return err_set(
             error, WEIR_E_INVALID,
@@ -108,7 +114,7 @@ static json_t *long_limit(const struct rule_limit *limit)
     }
     if (limit->cost_unit.len > 0)
         json_object_set_new(made, "unit", json_stringn(limit->cost_unit.ptr, limit->cost_unit.len));
-    if (limit->algorithm == LIMIT_CALENDAR) {
+    if (limit->algorithm == LIMIT_CALENDAR) { /* a unit: a length has no short form */
         json_object_set_new(made, "calendar", json_string(unit_names[limit->unit]));
         json_object_set_new(made, "max", json_integer((json_int_t)limit->max));
         return made;
@@ -245,7 +251,7 @@ static int name_subject(json_t *json, const struct rule *rule, const sv *values)
 {
     json_auto_t *by = json_object();
     CLEANUP(buf_done) struct buf name;
-    buf_init(&name, RULE_NAME_MAX + 16);
+    buf_init(&name, RULE_BY_TEXT_MAX);
     for (size_t i = 0; i < rule->by_count; i++) {
         buf_clear(&name);
         rule_by_text(&rule->by[i], &name);

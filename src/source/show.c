@@ -26,6 +26,8 @@ void source_show_limits(const struct rule *rule, struct buf *out)
     }
     if (rule->plan_count > 0)
         buf_printf(out, "; others: %s", rule->limit_count == 0 ? "not limited" : "");
+    if (rule->unlimited)
+        buf_add(out, SV("none"));
     rule_limits_text(rule->limits, rule->limit_count, out);
 }
 
@@ -38,8 +40,8 @@ static bool is_list(const struct rule_condition *condition)
 static void show_condition(const struct rule_condition *condition, struct buf *out)
 {
     buf_printf(out, "%s ", attribute_table[condition->attribute].name.ptr);
-    if (condition->attribute == ATTR_HEADER)
-        buf_printf(out, "%.*s%s", SV_FMT(condition->header), is_list(condition) ? "=" : " ");
+    if (condition->name.len > 0)
+        buf_printf(out, "%.*s%s", SV_FMT(condition->name), is_list(condition) ? "=" : " ");
     rule_condition_text(condition, out);
 }
 
@@ -323,7 +325,7 @@ static void add_by(const struct source_reading *reading, const struct rule_overr
     buf_add(out, SV(",\"by\":["));
     for (size_t i = 0; rule && i < rule->by_count && i < override->value_count; i++) {
         CLEANUP(buf_done) struct buf name;
-        buf_init(&name, RULE_NAME_MAX + 16);
+        buf_init(&name, RULE_BY_TEXT_MAX);
         rule_by_text(&rule->by[i], &name);
         buf_add(out, i ? SV(",{\"name\":") : SV("{\"name\":"));
         buf_json(out, buf_sv(&name));

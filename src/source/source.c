@@ -20,7 +20,7 @@ int source_open(struct source **ret, const char *address, struct weir_error *err
         free(source);
         return r;
     }
-    source->backend = source->address.kind == SOURCE_FILE ? &file_backend : &table_backend;
+    source->backend = in_files(source) ? &file_backend : &table_backend;
     buf_init(&source->version, VERSION_MAX);
     buf_init(&source->file_text, RULES_BYTES_MAX);
     *ret = source;
@@ -68,7 +68,7 @@ uint64_t source_seen(const struct source *source)
 
 bool source_is_file(const struct source *source)
 {
-    return source->address.kind == SOURCE_FILE;
+    return in_files(source);
 }
 
 void source_drop_comments(struct source *source)

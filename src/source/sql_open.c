@@ -15,6 +15,7 @@ static const struct sql_client *client_of(enum source_kind kind)
     case SOURCE_POSTGRES:
         return &postgres_client;
     case SOURCE_FILE:
+    case SOURCE_ENVOY:
         break;
     }
     return NULL;

@@ -215,7 +215,8 @@ static bool fits(const struct rule *rule)
            rule->by[0].attribute == ATTR_USER && is_call(&rule->match) && !rule->ignore_case &&
            rule->mode == MODE_ENFORCE && rule->except.ip_count + rule->except.user_count == 0 && !j->status &&
            !j->has_body && j->content_type.len == 0 && j->header_count == 0 && rule->counters == COUNTERS_DEFAULT &&
-           rule->on_failure == ON_FAILURE_LOCAL && rule->hold_max_percent == 0 && rule->penalty.after == 0;
+           rule->on_failure == ON_FAILURE_LOCAL && rule->hold_max_percent == 0 && rule->penalty.after == 0 &&
+           rule->replace_count == 0;
 }
 
 static struct sql_value number_value(struct arena *arena, int64_t number)

@@ -24,6 +24,11 @@ def length(text):
     return int(found[1]) * UNITS[found[2]]
 
 
+def short_length(micros):
+    unit = next(unit for unit in reversed(UNITS) if micros % UNITS[unit] == 0)
+    return f"{micros // UNITS[unit]}{unit}"
+
+
 def instant(value):
     """Microseconds of an RFC 3339 string."""
     moment = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
@@ -49,13 +54,16 @@ def read_limit(doc, taken):
         doc["calendar"] = doc.pop("per")
     algorithm = doc.get("algorithm", "token_bucket")
     default = doc.get("calendar", algorithm)
+    if "calendar" in doc and doc["calendar"] not in CALENDAR:
+        default = short_length(length(doc["calendar"]))
     name, number = doc.get("name", default), 1
     while name in taken and "name" not in doc:
         number += 1
         name = f"{default}-{number}"
     if "calendar" in doc:
+        unit = doc["calendar"] if doc["calendar"] in CALENDAR else length(doc["calendar"])
         return model_limits.Calendar(
-            name, doc["max"], doc["calendar"], doc.get("tz", "UTC"), doc.get("week_start", "monday")
+            name, doc["max"], unit, doc.get("tz", "UTC"), doc.get("week_start", "monday")
         )
     burst = {"burst": doc["burst"]} if "burst" in doc else {}
     return KINDS[algorithm](name, doc["max"], length(doc["per"]), **burst)
@@ -117,7 +125,7 @@ class Rule:
         if not self.match.holds(seen) or self.excepted.holds(seen) or seen.settings.excepted.holds(seen):
             return []
         found = [tuple(seen.attribute(name, reading) for name in self.by) for reading in self.match.readings(seen)]
-        return [values for values in dict.fromkeys(found) if all(values)]
+        return [values for values in dict.fromkeys(found) if all(map(seen.is_there, self.by, values))]
 
 
 class Override:

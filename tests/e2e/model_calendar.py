@@ -100,7 +100,10 @@ def window_of_clock(length, name, now):
 
 @functools.lru_cache(maxsize=100_000)
 def window(unit, name, week_start, now):
-    """(start, end) of the natural minute, hour, day, week, month or year around `now`."""
+    """(start, end) of the natural minute, hour, day, week, month or year around `now`; or of a length in microseconds,
+    counted from 1970."""
+    if isinstance(unit, int):
+        return now - now % unit, now - now % unit + unit
     if unit in ("minute", "hour"):
         return window_of_clock(MINUTE if unit == "minute" else HOUR, name, now)
     return window_of_dates(unit, name, week_start, now)

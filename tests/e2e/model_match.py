@@ -234,6 +234,31 @@ class Except:
         return bool(seen.user) and seen.user in self.users
 
 
+# ---- descriptors ----
+
+
+def escaped(text, marks):
+    return "".join(f"%{ord(char):02X}" if char in marks else char for char in text)
+
+
+def entry_of(name):
+    """The key and the number that `KEY#2` means."""
+    key, _, number = name.partition("#")
+    return re.sub("%(25|2C|23)", lambda found: chr(int(found[1], 16)), key, flags=re.IGNORECASE), int(number or 1)
+
+
+class Descriptor:
+    def __init__(self, entries):
+        self.values, names, texts = {}, [], []
+        for entry in entries:
+            key, value = entry["key"], entry.get("value") or ""
+            number = 1 + sum(1 for found, _ in self.values if found == key)
+            self.values[key, number] = value
+            names.append(escaped(key, "%,#") + (f"#{number}" if number > 1 else ""))
+            texts.append(escaped(key, "%,=") + "=" + escaped(value, "%,="))
+        self.keys, self.text = ",".join(names), ",".join(texts)
+
+
 class Seen:
     """A request as rules see it."""
 
@@ -245,7 +270,8 @@ class Seen:
         self.host = host_name(request["host"]) if request.get("host") else None
         self.readings = settings.readings(request["path"]) if request.get("path") else {}
         self.headers = {lower(name): value for name, value in request.get("headers", {}).items()}
-        self.attributes = {**request, "host": self.host, "ip": self.ip}
+        self.descriptor = Descriptor(request.get("descriptor") or [])
+        self.attributes = {**request, "host": self.host, "ip": self.ip, "descriptor_keys": self.descriptor.keys}
 
     def attribute(self, name, segments):
         """The value of an entry of `by`, given one reading of the path or None; None or "" where it is missing."""
@@ -260,7 +286,17 @@ class Seen:
             return "/" + "/".join("#" if mark and self.settings.is_id(s) else s for s in segments)
         if name.startswith("header:"):
             return self.headers.get(lower(name[len("header:") :]))
+        if name.startswith("descriptor:"):
+            return self.descriptor.values.get(entry_of(name[len("descriptor:") :]))
+        if name == "descriptor":
+            return self.descriptor.text
+        if name == "descriptor_keys":
+            return self.descriptor.keys
         return self.request.get(name)
+
+    @staticmethod
+    def is_there(name, value):
+        return value is not None if name.startswith("descriptor:") else bool(value)
 
     def subject_ip(self):
         if self.ip is None:
@@ -313,16 +349,29 @@ class Condition:
         self.others = [value(each) for each in others]
 
     def holds(self, found):
-        if not found:
+        if self.is_missing(found):
             return not self.values and self.presence != "present"
         if self.presence == "absent":
             return False
         return (not self.values or any(fits(found) for fits in self.values)) and not any(fits(found) for fits in self.others)
 
 
+    @staticmethod
+    def is_missing(found):
+        return not found
+
+
+class EntryCondition(Condition):
+    """An entry may be there and have an empty value."""
+
+    @staticmethod
+    def is_missing(found):
+        return found is None
+
+
 class Match:
     def __init__(self, doc, settings, ignore_case=False):
-        kinds = {"event": str, "user": str, "key": str, "method": str.upper}
+        kinds = {"event": str, "user": str, "key": str, "domain": str, "descriptor_keys": str, "method": str.upper}
         self.conditions = {
             name: Condition(doc[name], lambda value, tidy=tidy: text_value(value, tidy)) for name, tidy in kinds.items() if name in doc
         }
@@ -334,6 +383,9 @@ class Match:
         self.headers = {
             lower(name): Condition(each, lambda value: text_value(value, self.fold)) for name, each in doc.get("header", {}).items()
         }
+        self.entries = {
+            entry_of(name): EntryCondition(each, lambda value: text_value(value, str)) for name, each in doc.get("descriptor", {}).items()
+        }
         values, others, self.presence = parts(doc.get("path", []), ("regex",))
         self.patterns = [Pattern(path, settings) for path in values]
         self.others = [Pattern(path, settings) for path in others]
@@ -343,6 +395,8 @@ class Match:
         for name, condition in self.conditions.items():  # by far the most calls of the model: quicker than all()
             if not condition.holds(seen.attributes.get(name)):
                 return False
+        if not all(condition.holds(seen.descriptor.values.get(entry)) for entry, condition in self.entries.items()):
+            return False
         return all(condition.holds(self.fold(seen.headers.get(name, ""))) for name, condition in self.headers.items())
 
     def fits(self, reading, text):

@@ -63,9 +63,15 @@ def near_change(rng, zone):
     )
 
 
+def random_length(rng):
+    """In microseconds."""
+    usual = [model.length(text) for text in ("1s", "10m", "1d", "7d", "30d", "365d", "3650d")]
+    return rng.choice(usual + [rng.randrange(1000, 10 ** rng.randrange(4, 12)) * MS])
+
+
 def requests_of(rng, zone, number):
     for _ in range(24 if zone in HARD else 8):
-        unit, day = rng.choice(("day",) + model.CALENDAR), rng.choice(model_calendar.DAYS)
+        unit, day = rng.choice(("day", random_length(rng)) + model.CALENDAR), rng.choice(model_calendar.DAYS)
         now = near_change(rng, zone) if rng.random() < 0.6 else rng.randrange(FROM, UNTIL)
         start, end = model_calendar.window(unit, zone, day, now // MS * MS)
         for instant in (now // MS * MS, max(0, start), end, end - MS):
@@ -74,6 +80,8 @@ def requests_of(rng, zone, number):
 
 def rule_of(number, unit, zone, day):
     limit = {"name": "n", "calendar": unit, "max": 1, "tz": zone}
+    if isinstance(unit, int):
+        limit = {"name": "n", "calendar": model.short_length(unit), "max": 1}
     if unit == "week":
         limit["week_start"] = day
     return {"id": f"{number}-{unit}-{day}", "match": {"event": f"{number}-{unit}-{day}"}, "by": ["key"], "limits": [limit]}

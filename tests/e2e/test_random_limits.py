@@ -119,6 +119,9 @@ class Dice(random.Random):
 def limit_numbers(rng, algorithm):
     if algorithm == "calendar":
         doc = {"calendar": rng.choice(model.CALENDAR)}
+        if rng.large.random() < 0.3:
+            doc["calendar"] = rng.large.choice(["1s", "90s", "10m", "1d", "7d", "30d", "365d"])
+            return {**doc, "max": rng.maximum(doc)}
         doc["max"] = rng.maximum(doc)
         if rng.random() < 0.8:
             doc["tz"] = rng.choice(ZONES)
@@ -135,7 +138,7 @@ def limit_numbers(rng, algorithm):
 
 def shorten(rng, doc):
     """The short form where there is one."""
-    if set(doc) == {"calendar", "max"}:
+    if set(doc) == {"calendar", "max"} and doc["calendar"] in model.CALENDAR:
         return rng.choice([f"{doc['max']} per {doc['calendar']}", {"max": doc["max"], "per": doc["calendar"]}, doc])
     if set(doc) == {"max", "per"}:
         return rng.choice([f"{doc['max']} per {doc['per']}", doc])

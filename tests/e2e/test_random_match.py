@@ -8,7 +8,7 @@ import random
 import pytest
 
 import support
-from e2e import model
+from e2e import model, model_match
 from support import number
 
 SEED = number("TEST_SEED", 20260302)
@@ -139,6 +139,11 @@ UNREADABLE = ["unknown", "_hidden", "1.2.3", "1.2.3.4.5", "256.1.1.1", "[::1", "
 HEADERS = ["X-Plan", "x-tenant", "User-Agent"]
 VALUES = ["", "free", "pro", "Free", "a b", "1"]
 EVENTS = ["ocr", "Ocr", "score"]
+DOMAINS = ["edge", "Edge", " edge"]
+KEYS = ["plan", "user", "Plan", "a#2", "a", "a,b", "100%", "a=b"]
+ENTRY_NAMES = ["plan", "user", "Plan", "a%232", "a", "a#2", "a#3", "plan#2", "a%2cb", "a,b", "100%25", "a=b"]
+ENTRY_VALUES = ["", "free", "Free", " free", "x,b=y", "%", "é", "1"]
+KEY_LISTS = ["plan", "plan,user", "user,plan", "plan,plan#2", "a,a#2", "a%232", "a%2Cb", "100%25", "a=b", "a,a%232"]
 
 
 def some(rng, pool, most):
@@ -234,7 +239,21 @@ def match(rng):
         doc["key"] = condition(rng, lambda: value(rng, ["k1", "k2"]))
     if rng.random() < 0.15:
         doc["ip"] = condition(rng, lambda: rng.choice(NETWORKS))
+    if rng.random() < 0.3:
+        match_descriptor(rng, doc)
     return doc
+
+
+def match_descriptor(rng, doc):
+    if rng.random() < 0.7:
+        doc.pop("path", None)
+    if rng.random() < 0.4:
+        doc["domain"] = condition(rng, lambda: value(rng, DOMAINS))
+    if rng.random() < 0.4:
+        doc["descriptor_keys"] = condition(rng, lambda: value(rng, KEY_LISTS))
+    names = {model_match.entry_of(name): name for name in rng.sample(ENTRY_NAMES, rng.choice([0, 1, 1, 2]))}
+    if names:
+        doc["descriptor"] = {name: condition(rng, lambda: value(rng, ENTRY_VALUES[1:]) if rng.random() < 0.8 else "") for name in names.values()}
 
 
 def exception(rng):
@@ -257,6 +276,9 @@ def rule(rng, number):
         names = ["ip", "user", "key", "event", "method", "host", "path", "route"] + [
             "header:" + odd_case(rng, h) for h in HEADERS
         ]
+        if rng.random() < 0.3:
+            entries = {model_match.entry_of(name): f"descriptor:{name}" for name in ENTRY_NAMES}
+            names = ["user", "domain", "descriptor", "descriptor_keys", *entries.values()]
         doc["by"] = one_or_list(rng, rng.sample(names, rng.choice([1, 1, 1, 2, 3])))
     maximum = rng.choice([0, 1, 2, 3]) if "by" in doc else 0
     doc["limits"] = [{"algorithm": "fixed_window", "max": maximum, "per": "3650d"}]
@@ -329,6 +351,13 @@ def request(rng):
         doc["event"] = rng.choice(EVENTS)
     if rng.random() < 0.3:
         doc["key"] = rng.choice(["k1", "k2", ""])
+    if rng.random() < 0.3:
+        doc["domain"] = rng.choice(DOMAINS + [""])
+    if rng.random() < 0.6:
+        keys = KEYS[: rng.choice([2, len(KEYS)])]
+        doc["descriptor"] = [
+            {"key": rng.choice(keys), **({} if rng.random() < 0.1 else {"value": rng.choice(ENTRY_VALUES)})} for _ in range(rng.choice([0, 1, 1, 2, 3]))
+        ]
     headers = {odd_case(rng, name): rng.choice(VALUES) for name in HEADERS if rng.random() < 0.5}
     for name in rng.sample(["X-Forwarded-For", "x-forwarded-for"], rng.choice([0, 1, 1, 2])):
         headers[name] = forwarded(rng)

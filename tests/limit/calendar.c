@@ -208,6 +208,33 @@ static void dublin_saves_in_winter(void **state)
     check(&tz, CALENDAR_DAY, "2090-12-24T00:00:00Z", "2090-12-25T00:00:00Z");
 }
 
+static void lengths_are_counted_from_1970(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t length_s;
+        const char *start, *end;
+    } cases[] = {
+        { 1, "2024-02-29T23:59:59Z", "2024-03-01T00:00:00Z" },
+        { 600, "1970-01-01T00:00:00Z", "1970-01-01T00:10:00Z" },
+        { 7 * 86400, "2023-12-28T00:00:00Z", "2024-01-04T00:00:00Z" },
+        { 30 * 86400, "2023-12-19T00:00:00Z", "2024-01-18T00:00:00Z" },
+        { 365 * 86400, "2023-12-19T00:00:00Z", "2024-12-18T00:00:00Z" },
+        { 3650 * INT64_C(86400), "2019-12-20T00:00:00Z", "2029-12-17T00:00:00Z" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t start_us = instant_us(cases[i].start), end_us = instant_us(cases[i].end);
+        int64_t nows[] = { start_us, start_us + 1, start_us + (end_us - start_us) / 2, end_us - 1 };
+        for (size_t k = 0; k < 4; k++) {
+            struct window w = aligned_window(cases[i].length_s * US_PER_S, nows[k]);
+            assert_int_equal(w.start_us, start_us);
+            assert_int_equal(w.end_us, end_us);
+        }
+    }
+    assert_int_equal(aligned_window(1500 * US_PER_MS, 4500 * US_PER_MS - 1).start_us, 3 * US_PER_S);
+    assert_int_equal(aligned_window(US_PER_S, -1).start_us, -US_PER_S);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +249,7 @@ int main(void)
         cmocka_unit_test(months_and_years_have_their_lengths),
         cmocka_unit_test(the_far_future_follows_the_footer),
         cmocka_unit_test(dublin_saves_in_winter),
+        cmocka_unit_test(lengths_are_counted_from_1970),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

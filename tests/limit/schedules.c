@@ -38,6 +38,7 @@ struct run {
     uint64_t overdraw_most; /* with overdraft: no cost is more */
     struct tz tz;           /* calendar */
     enum calendar_unit unit;
+    int64_t length_us; /* of CALENDAR_LENGTH */
     int64_t start_us, now_us;
     int64_t quantum_us; /* instants are multiples of this */
     struct limit_report last;
@@ -125,7 +126,8 @@ static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm, 
     if (algorithm == LIMIT_CALENDAR) {
         const char *why;
         r->model.per_us = 0;
-        r->unit = (enum calendar_unit)random_in(&r->rnd, 0, CALENDAR_UNITS - 1);
+        r->unit = (enum calendar_unit)random_in(&r->rnd, 0, CALENDAR_LENGTH);
+        r->length_us = random_scaled(&r->rnd, 3650 * 86400) * US_PER_S;
         zonefile_make("EST5EDT,M3.2.0,M11.1.0", &zone);
         assert_int_equal(tz_parse(zone.bytes, zone.len, &r->tz, &why), 0);
     }
@@ -140,7 +142,8 @@ static struct window window_at(const struct run *r, int64_t now_us)
 {
     if (r->model.algorithm != LIMIT_CALENDAR)
         return (struct window){ 0 };
-    return calendar_window(&r->tz, r->unit, MONDAY, now_us);
+    return r->unit == CALENDAR_LENGTH ? aligned_window(r->length_us, now_us)
+                                      : calendar_window(&r->tz, r->unit, MONDAY, now_us);
 }
 
 static int64_t length_at(const struct run *r)

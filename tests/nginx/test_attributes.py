@@ -4,9 +4,13 @@ module does not take fails here."""
 import json
 
 from support import expect
-from support.attribute_table import FIELDS, HEADER, IN_BY, IN_MATCH
+from support.attribute_table import ENTRY, FIELDS, HEADER, IN_BY
+from support.attribute_table import IN_MATCH as ALL_IN_MATCH
 from support.gateway import Gateway
 
+# The keys of a descriptor are part of the configuration.
+IN_MATCH = [attribute for attribute in ALL_IN_MATCH if attribute.name != "descriptor_keys"]
+IN_BY = [attribute for attribute in IN_BY if attribute.name != "descriptor_keys"]
 LIMIT = {"algorithm": "fixed_window", "max": 1, "per": "1h"}
 RULES = {
     **{f"by-{attribute}": {"id": "a", "by": attribute.word(), "limits": [LIMIT]} for attribute in IN_BY},
@@ -20,7 +24,7 @@ RULES = {
 def place(name):
     """A zone of its own for each rule; the value is that of a header."""
     attribute = name.split("-", 1)[1]
-    word = {"header": f"header:{HEADER}", "route": "path"}.get(attribute, attribute)
+    word = {"header": f"header:{HEADER}", "descriptor": f"descriptor:{ENTRY}", "route": "path"}.get(attribute, attribute)
     return f"location = /{name} {{ weir {name} {word}=$http_x_value; proxy_pass http://@BACKEND@; }}\n"
 
 
@@ -55,4 +59,4 @@ def test_names_each():
     """What the module says it takes; the peer is the connection, which nginx knows."""
     status, text = g.test_config(server="location / { weir by-user nothing=1; }")
     names = "".join(f"{attribute}=, " for attribute in FIELDS if attribute in IN_BY)
-    expect((status, f"it takes after_auth, {names}cost=, cost:UNIT= and header:NAME=" in text), (1, True), text)
+    expect((status, f"it takes after_auth, {names}cost=, cost:UNIT=, header:NAME= and descriptor:KEY=" in text), (1, True), text)

@@ -254,7 +254,7 @@ def test_a_rule_is_changed_reviewed_and_undone(served, page):
     box.send_keys("4")
     until(lambda: not page.find(".field.wrong"), "the error is gone")
     page.click("Review…")
-    page.see("Why")
+    until(lambda: page.find(".diff .added", page.dialog()), "the review")
     has(page.find(".diff .added", page.dialog())[0].text, "max: 4")
     has(page.find(".diff .removed", page.dialog())[0].text, "max: 3")
     shot(page, "review")

@@ -52,6 +52,7 @@ struct run {
     struct model_cell cell;   /* of a bucket: what the model has */
     struct limit_report last;
     enum calendar_unit unit;
+    int64_t length_us; /* of CALENDAR_LENGTH */
     int64_t now_us, latest_us;
     /* Of a bucket a refund may leave a part of a token, which has a time, where the model has none: so a clock that steps
      * back and refunds are not for the same run. */
@@ -141,7 +142,8 @@ static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm)
     if (is_bucket(r))
         r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(r);
     r->forward = is_bucket(r) && random_one_in(&r->rnd, 2);
-    r->unit = (enum calendar_unit)random_in(&r->rnd, 0, CALENDAR_UNITS - 1);
+    r->unit = (enum calendar_unit)random_in(&r->rnd, 0, CALENDAR_LENGTH);
+    r->length_us = random_scaled(&r->rnd, 3650 * 86400) * US_PER_S;
     r->now_us = random_in(&r->rnd, CLOCK_END_US / 8, CLOCK_END_US / 2);
     apply_limit(r);
     snprintf(r->key, sizeof r->key, "weir:%d:{%llu}:schedule:%d", SCRIPT_LAYOUT, (unsigned long long)seed, algorithm);
@@ -156,7 +158,8 @@ static struct window window_at(const struct run *r, int64_t now_us)
 {
     if (r->model.algorithm != LIMIT_CALENDAR)
         return (struct window){ 0 };
-    return calendar_window(&tz, r->unit, MONDAY, now_us);
+    return r->unit == CALENDAR_LENGTH ? aligned_window(r->length_us, now_us)
+                                      : calendar_window(&tz, r->unit, MONDAY, now_us);
 }
 
 static int64_t length_at(const struct run *r)

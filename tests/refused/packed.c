@@ -25,7 +25,7 @@ static uint64_t next_random(void)
 static struct subject subject_of(const char *header, const char *value, const struct hash_key *key)
 {
     struct subject subject;
-    struct rule_by by = { .attribute = header ? ATTR_HEADER : ATTR_KEY, .header = header ? weir_str(header) : (sv){ 0 } };
+    struct rule_by by = { .attribute = header ? ATTR_HEADER : ATTR_KEY, .name = header ? weir_str(header) : (sv){ 0 } };
     struct rule rule = { .id = SV("ocr"), .by = &by, .by_count = 1 };
     subject_fill(&subject, &rule, &(struct weir_str){ value, strlen(value) }, key);
     return subject;

@@ -53,7 +53,7 @@ static inline bool match_equal(const struct rule_match *a, const struct rule_mat
                  paths_equal(a->not_paths, a->not_path_count, b->not_paths, b->not_path_count);
     for (size_t i = 0; equal && i < a->condition_count; i++) {
         const struct rule_condition *x = &a->conditions[i], *y = &b->conditions[i];
-        equal = x->attribute == y->attribute && sv_eq(x->header, y->header) && x->presence == y->presence &&
+        equal = x->attribute == y->attribute && sv_eq(x->name, y->name) && x->presence == y->presence &&
                 values_equal(&x->is, &y->is) && values_equal(&x->is_not, &y->is_not);
     }
     return equal;
@@ -62,9 +62,9 @@ static inline bool match_equal(const struct rule_match *a, const struct rule_mat
 static inline bool limit_equal(const struct rule_limit *a, const struct rule_limit *b)
 {
     return sv_eq(a->name, b->name) && sv_eq(a->cost_unit, b->cost_unit) && a->named == b->named &&
-           a->overdraft == b->overdraft && a->algorithm == b->algorithm && a->max == b->max && a->burst == b->burst &&
-           a->per_us == b->per_us && a->unit == b->unit && a->week_start == b->week_start && !a->zone == !b->zone &&
-           (!a->zone || sv_eq(a->zone->name, b->zone->name));
+           a->overdraft == b->overdraft && a->given == b->given && a->algorithm == b->algorithm && a->max == b->max &&
+           a->burst == b->burst && a->per_us == b->per_us && a->unit == b->unit && a->week_start == b->week_start &&
+           !a->zone == !b->zone && (!a->zone || sv_eq(a->zone->name, b->zone->name));
 }
 
 static inline bool limits_equal(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count)
@@ -79,7 +79,7 @@ static inline bool plans_equal(const struct rule *a, const struct rule *b)
 {
     bool equal = a->plan_count == b->plan_count && a->ignore_case == b->ignore_case;
     if (equal && a->plan_count > 0)
-        equal = a->plan.attribute == b->plan.attribute && sv_eq(a->plan.header, b->plan.header);
+        equal = a->plan.attribute == b->plan.attribute && sv_eq(a->plan.name, b->plan.name);
     for (size_t i = 0; equal && i < a->plan_count; i++)
         equal = sv_eq(a->plans[i].name, b->plans[i].name) &&
                 limits_equal(a->plans[i].limits, a->plans[i].limit_count, b->plans[i].limits, b->plans[i].limit_count);
@@ -112,7 +112,8 @@ static inline bool counters_equal(const struct rule *a, const struct rule *b)
            a->lease.slice == b->lease.slice && a->lease.ttl_ms == b->lease.ttl_ms && a->penalty.after == b->penalty.after &&
            a->penalty.grow == b->penalty.grow && a->penalty.within_us == b->penalty.within_us &&
            a->penalty.for_us == b->penalty.for_us && a->penalty.most_us == b->penalty.most_us &&
-           a->hold_max_percent == b->hold_max_percent;
+           a->hold_max_percent == b->hold_max_percent && a->unlimited == b->unlimited &&
+           texts_equal(a->replaces, a->replace_count, b->replaces, b->replace_count);
 }
 
 static inline bool rule_equal(const struct rule *a, const struct rule *b)
@@ -122,7 +123,7 @@ static inline bool rule_equal(const struct rule *a, const struct rule *b)
                  plans_equal(a, b) && limits_equal(a->limits, a->limit_count, b->limits, b->limit_count) &&
                  except_equal(&a->except, &b->except) && reject_equal(&a->reject, &b->reject) && counters_equal(a, b);
     for (size_t i = 0; equal && i < a->by_count; i++)
-        equal = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].header, b->by[i].header);
+        equal = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].name, b->by[i].name);
     return equal;
 }
 

@@ -87,6 +87,36 @@ static void calendar_units_of_both_forms(void **state)
     }
 }
 
+static void calendar_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *name;
+        int64_t per_us;
+    } cases[] = {
+        { "1s", "1s", US_PER_S },
+        { "1000ms", "1s", US_PER_S },
+        { "10m", "10m", 600 * US_PER_S },
+        { "1500ms", "1500ms", 1500 * US_PER_MS },
+        { "7 d", "7d", 7 * DAY_US },
+        { "365d", "365d", 365 * DAY_US },
+        { "3650d", "3650d", 3650 * DAY_US },
+        { "24h", "1d", DAY_US },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[100];
+        snprintf(text, sizeof text, "{ calendar: %s, max: 5%s }", cases[i].text, i % 2 ? ", algorithm: calendar" : "");
+        struct reading r = limits_of(text);
+        const struct rule_limit *l = r.rules->rules[0].limits;
+        assert_int_equal(l->algorithm, LIMIT_CALENDAR);
+        assert_int_equal(l->unit, CALENDAR_LENGTH);
+        assert_int_equal(l->per_us, cases[i].per_us);
+        assert_text(l->zone->name, "UTC");
+        assert_text(l->name, cases[i].name);
+        reading_done(&r);
+    }
+}
+
 static void long_forms(void **state)
 {
     (void)state;
@@ -121,7 +151,7 @@ static void texts_for_people(void **state)
         "Asia/Shanghai }, { calendar: week, max: 2, week_start: sunday }, 3 per month, { algorithm: "
         "sliding_window, max: 5, per: 1m }, { name: o, max: 4503599627370495, per: 1m, overdraft: true }, { calendar: "
         "month, max: 7, overdraft: true }, { max: 9007199254740991, per: 1m, overdraft: false }, 10 concurrent, { "
-        "concurrent: 2, ttl: 90s } ]");
+        "concurrent: 2, ttl: 90s }, { calendar: 168h, max: 8 }, { calendar: 90s, max: 9, unit: bytes, overdraft: true } ]");
     static const char *const expected[] = { "10 per 1m",
                                             "5 per 90s burst 20",
                                             "1 per 36h",
@@ -134,7 +164,9 @@ static void texts_for_people(void **state)
                                             "7 per month (UTC) with overdraft",
                                             "9007199254740991 per 1m",
                                             "10 concurrent (ttl 1m)",
-                                            "2 concurrent (ttl 90s)" };
+                                            "2 concurrent (ttl 90s)",
+                                            "8 per 7d calendar",
+                                            "9 bytes per 90s calendar with overdraft" };
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct buf text;
         buf_init(&text, 1000);
@@ -148,6 +180,7 @@ static void texts_for_people(void **state)
 #define FORMS                                                                                                              \
     "must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\", \"1000 tokens per 1m\" or \"10 concurrent\", " \
     "not "
+#define CALENDARS "must be a unit such as day, or a length such as 10m or 7d, from 1s to 3650d, not "
 #define UNITS " (lengths: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n"
 
 static void bad_short_forms(void **state)
@@ -274,6 +307,18 @@ static void bad_lengths_and_combinations(void **state)
           "f:1: rule a: limits: algorithm calendar needs `calendar`: minute, hour, day, week, month or year\n" },
         { "{ calendar: dya, max: 1 }", "f:1: rule a: limits.calendar: must be minute, hour, day, week, month or year, not "
                                        "\"dya\"; did you mean `day`?\n" },
+        { "{ calendar: 7 days, max: 1 }", "f:1: rule a: limits.calendar: " CALENDARS "\"7 days\"\n" },
+        { "{ calendar: 7, max: 1 }", "f:1: rule a: limits.calendar: " CALENDARS "7\n" },
+        { "{ calendar: 999ms, max: 1 }", "f:1: rule a: limits.calendar: " CALENDARS "\"999ms\"\n" },
+        { "{ calendar: 3651d, max: 1 }", "f:1: rule a: limits.calendar: " CALENDARS "\"3651d\"\n" },
+        { "{ calendar: 1d, tz: UTC, max: 1 }", "f:1: rule a: limits.tz: is allowed with a calendar unit such as day only: "
+                                               "windows of a length are counted from 1970 in UTC\n" },
+        { "{ calendar: 7d, week_start: sunday, max: 1 }",
+          "f:1: rule a: limits.week_start: is allowed with `calendar: week` only\n" },
+        { "{ calendar: 7d, per: 7d, max: 1 }",
+          "f:1: rule a: limits.per: cannot be combined with `calendar`; leave one of the two out\n" },
+        { "{ calendar: 7d, algorithm: fixed_window, max: 1 }",
+          "f:1: rule a: limits.calendar: is allowed with algorithm calendar only; leave `algorithm` out\n" },
         { "{ calendar: day, per: 1d, max: 1 }",
           "f:1: rule a: limits.per: cannot be combined with `calendar`; leave one of the two out\n" },
         { "{ calendar: day, algorithm: fixed_window, max: 1 }",
@@ -580,6 +625,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lengths_of_the_short_form),
         cmocka_unit_test(calendar_units_of_both_forms),
+        cmocka_unit_test(calendar_lengths),
         cmocka_unit_test(long_forms),
         cmocka_unit_test(texts_for_people),
         cmocka_unit_test(bad_short_forms),

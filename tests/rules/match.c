@@ -26,7 +26,7 @@ static void conditions(void **state)
     assert_true(m->paths[1].is_regex);
     assert_text(m->paths[1].text, "/x(y|z)");
     const struct rule_condition *headers = rule_condition_of(m, ATTR_HEADER);
-    assert_text(headers[0].header, "x-plan");
+    assert_text(headers[0].name, "x-plan");
     assert_text(headers[0].is.list[0].text, "free");
     assert_text(headers[1].is.list[0].text, "2");
     reading_done(&r);
@@ -280,6 +280,41 @@ static void bad_conditions_of_all_kinds(void **state)
     buf_done(&text);
 }
 
+static void bad_entries(void **state)
+{
+    (void)state;
+    static const struct report_case cases[] = {
+        { "match: { descriptor: }", "f:1: rule a: match.descriptor: must be a mapping (KEY: value), not nothing\n" },
+        { "match: { descriptor: {} }",
+          "f:1: rule a: match.descriptor: the mapping is empty; leave `descriptor` out to match all\n" },
+        { "match: { descriptor: a }", "f:1: rule a: match.descriptor: must be a mapping (KEY: value), not \"a\"\n" },
+        { "match: { descriptor: { a: } }", "f:1: rule a: match.descriptor.a: must be text, not nothing\n" },
+        { "match: { descriptor: { a: [] } }", "f:1: rule a: match.descriptor.a: the list is empty; leave it out\n" },
+        { "match: { descriptor: { a: { prefix: '' } } }",
+          "f:1: rule a: match.descriptor.a.prefix: matches every value; use `present: true` for that\n" },
+        { "match: { descriptor: { a: { glob: '*' } } }",
+          "f:1: rule a: match.descriptor.a.glob: matches every value; use `present: true` for that\n" },
+        { "match: { descriptor: { '': x } }",
+          "f:1: rule a: match.descriptor: the key of an entry has 1 to 300 bytes, not \"\"\n" },
+        { "match: { descriptor: { '50%': x } }",
+          "f:1: rule a: match.descriptor: a `%` in the key of an entry is written %25, not \"50%\"\n" },
+        { "match: { descriptor: { 'a#1': x } }", "f:1: rule a: match.descriptor: after `#` is the number of an entry among "
+                                                 "those with the same key, from 2 to 256; "
+                                                 "a `#` that is part of the key is written %23, not \"a#1\"\n" },
+        { "match: { descriptor: { a: x, a: y } }",
+          "f:1: rule a: match.descriptor: the field \"a\" is given twice; the first is in line 1\n" },
+        { "match: { descriptor: { 'a%2cb': x, 'a,b': y } }",
+          "f:1: rule a: match.descriptor: the entry \"a%2Cb\" is given twice\n" },
+        { "match: { descriptor_keys: '' }", "f:1: rule a: match.descriptor_keys: must have 1 to 4096 bytes, not 0\n" },
+        { "by: ['descriptor:a', 'descriptor:a']", "f:1: rule a: by[1]: \"descriptor:a\" is given twice\n" },
+        { "by: 'descriptor:'", "f:1: rule a: by: the key of an entry has 1 to 300 bytes, not \"descriptor:\"\n" },
+        { "by: 'descriptor:a#0'", "f:1: rule a: by: after `#` is the number of an entry among those with the same key, "
+                                  "from 2 to 256; a `#` that is "
+                                  "part of the key is written %23, not \"descriptor:a#0\"\n" },
+    };
+    EXPECT_RULES(cases);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +323,7 @@ int main(void)
         cmocka_unit_test(bad_conditions),
         cmocka_unit_test(conditions_of_all_kinds),
         cmocka_unit_test(bad_conditions_of_all_kinds),
+        cmocka_unit_test(bad_entries),
     };
     return cmocka_run_group_tests_name("rules/match", tests, NULL, NULL);
 }

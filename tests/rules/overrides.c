@@ -25,7 +25,7 @@ static void plans_are_read(void **state)
     const struct rule *rule = r.rules->rules;
     assert_true(rule->ignore_case);
     assert_int_equal(rule->plan.attribute, ATTR_HEADER);
-    assert_text(rule->plan.header, "x-plan");
+    assert_text(rule->plan.name, "x-plan");
     assert_int_equal(rule->plan_count, 2);
     assert_text(rule->plans[0].name, "free");
     assert_int_equal(rule->plans[0].limit_count, 2);
@@ -48,7 +48,8 @@ static void bad_plans(void **state)
         { "rules:\n- { id: a, plans: { x: 1 per 1s } }\n",
           "f:2: rule a: plans: needs `plan`, the attribute that names the plan, such as \"header:X-Plan\"\n" },
         { "rules:\n- { id: a, plan: users, plans: { x: 1 per 1s } }\n",
-          "f:2: rule a: plan: must be method, path, host, ip, user, event, key, route or header:NAME, not \"users\"; did "
+          "f:2: rule a: plan: must be method, path, host, ip, user, event, key, domain, route, descriptor_keys, "
+          "descriptor, descriptor:KEY or header:NAME, not \"users\"; did "
           "you "
           "mean `user`?\n" },
         { "rules:\n- { id: a, plan: user, plans: [x] }\n",

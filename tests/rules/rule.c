@@ -42,7 +42,7 @@ static void bad_rules(void **state)
           "f:2: rule a: needs `limits`, at least one, such as \"10 per 60s\"\n"
           "f:3: rule a: unknown field \"limit\"; did you mean `limits`? Allowed: "
           "id, match, ignore_case, by, limits, plan, plans, mode, enabled, expires, except, "
-          "reject, counters, lease, on_store_failure, penalty, hold_max\n" },
+          "reject, counters, lease, on_store_failure, penalty, hold_max, replaces\n" },
         { "rules:\n- id: a\n  limits: 1 per 1s\n  limits: 2 per 1s\n",
           "f:4: rule a: the field \"limits\" is given twice; the first is in line 3\n" },
         { "rules:\n- { id: a, limits: 1 per 1s }\n- { id: b, limits: 1 per 1s }\n- id: a\n  limits: 2 per 1s\n- { id: a, "
@@ -191,7 +191,7 @@ static void attributes(void **state)
     assert_int_equal(rule->by_count, 8);
     for (size_t i = 0; i < 8; i++)
         assert_int_equal(rule->by[i].attribute, expected[i]);
-    assert_text(rule->by[7].header, "x-tenant");
+    assert_text(rule->by[7].name, "x-tenant");
     reading_done(&r);
     r = rule_of("by: route");
     assert_int_equal(r.rules->rules[0].by[0].attribute, ATTR_ROUTE);
@@ -205,14 +205,15 @@ static void bad_attributes(void **state)
 {
     (void)state;
     static const struct report_case listed[] = {
-        { "by: users", "f:1: rule a: by: must be %s or header:NAME, not \"users\"; did you mean `user`?\n" },
-        { "by: [ip, address]", "f:1: rule a: by[1]: must be %s or header:NAME, not \"address\"\n" },
-        { "by: peer", "f:1: rule a: by: must be %s or header:NAME, not \"peer\"\n" },
-        { "by: header", "f:1: rule a: by: must be %s or header:NAME, not \"header\"\n" },
-        { "by: 'header:'", "f:1: rule a: by: must be %s or header:NAME, not \"header:\"\n" },
-        { "by: 'header:a b'", "f:1: rule a: by: must be %s or header:NAME, not \"header:a b\"\n" },
-        { "by: { header: X }", "f:1: rule a: by: must be %s or header:NAME, not a mapping\n" },
-        { "by: [~]", "f:1: rule a: by[0]: must be %s or header:NAME, not nothing\n" },
+        { "by: users",
+          "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"users\"; did you mean `user`?\n" },
+        { "by: [ip, address]", "f:1: rule a: by[1]: must be %s, descriptor:KEY or header:NAME, not \"address\"\n" },
+        { "by: peer", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"peer\"\n" },
+        { "by: header", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"header\"\n" },
+        { "by: 'header:'", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"header:\"\n" },
+        { "by: 'header:a b'", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not \"header:a b\"\n" },
+        { "by: { header: X }", "f:1: rule a: by: must be %s, descriptor:KEY or header:NAME, not a mapping\n" },
+        { "by: [~]", "f:1: rule a: by[0]: must be %s, descriptor:KEY or header:NAME, not nothing\n" },
     };
     for (size_t i = 0; i < sizeof listed / sizeof *listed; i++)
         expect_listed(listed[i].text, IN_BY, listed[i].report);

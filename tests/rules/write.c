@@ -191,6 +191,8 @@ static sv any_value_text(struct maker *m, enum attribute attribute, enum value_k
         return kind == VALUE_EQUAL ? PICK(m, hosts) : kind == VALUE_PREFIX ? PICK(m, prefixes) : PICK(m, globs);
     if (attribute == ATTR_METHOD)
         return kind == VALUE_GLOB ? weir_str("P*") : PICK(m, methods);
+    if (attribute == ATTR_DESCRIPTOR && kind == VALUE_EQUAL && maybe(m))
+        return maybe(m) ? SV("") : SV("  x ");
     if (kind != VALUE_GLOB)
         return any_text(m, attribute == ATTR_HEADER);
     sv glob = PICK(m, text_globs);
@@ -239,13 +241,23 @@ static struct rule_path *any_paths(struct maker *m, size_t *ret_count)
     return paths;
 }
 
+/* The name of an entry; `index` makes it differ from others. */
+static sv any_entry_name(struct maker *m, size_t index)
+{
+    static const char *const keys[] = { "user", "a b", "a%23b", "%25%2C", "{}: ", "\"", "\\", "\n\t", "ü", "- ", "#2" };
+    char name[60];
+    const char *key = keys[below(m, 10)];
+    int n = snprintf(name, sizeof name, "%s%zu%s", key, index, maybe(m) ? keys[10] : "");
+    return keep(m, sv_of(name, (size_t)n));
+}
+
 static struct rule_match any_match(struct maker *m)
 {
     struct rule_match match = { 0 };
-    match.conditions = keep_array(m, (ATTRIBUTE_COUNT + 10) * sizeof *match.conditions);
+    match.conditions = keep_array(m, (ATTRIBUTE_COUNT + 20) * sizeof *match.conditions);
     match.paths = any_paths(m, &match.path_count);
     match.not_paths = any_paths(m, &match.not_path_count);
-    for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
+    for (enum attribute i = 0; i < ATTR_HEADER; i++) {
         bool path = i == ATTR_PATH;
         if (!(attribute_table[i].uses & IN_MATCH) || maybe(m) || (path && match.path_count + match.not_path_count > 0))
             continue;
@@ -258,11 +270,25 @@ static struct rule_match any_match(struct maker *m)
     for (size_t i = 0; i < headers; i++) {
         char name[20];
         int n = snprintf(name, sizeof name, "%cx-%zu", "a!#'*~"[below(m, 6)], i);
-        struct rule_condition condition = { .attribute = ATTR_HEADER, .header = keep(m, sv_of(name, (size_t)n)) };
+        struct rule_condition condition = { .attribute = ATTR_HEADER, .name = keep(m, sv_of(name, (size_t)n)) };
+        any_condition(m, &condition);
+        match.conditions[match.condition_count++] = condition;
+    }
+    size_t entries = maybe(m) ? below(m, 5) : 0;
+    for (size_t i = 0; i < entries; i++) {
+        struct rule_condition condition = { .attribute = ATTR_DESCRIPTOR, .name = any_entry_name(m, i) };
         any_condition(m, &condition);
         match.conditions[match.condition_count++] = condition;
     }
     return match;
+}
+
+static const struct zone *utc_zone(struct maker *m)
+{
+    const struct zone *zone = m->rules->zones;
+    while (!sv_eq(zone->name, SV("UTC")))
+        zone = zone->next;
+    return zone;
 }
 
 static const struct zone *any_zone(struct maker *m)
@@ -291,9 +317,11 @@ static struct rule_limit any_limit(struct maker *m, size_t index)
     int n = snprintf(name, sizeof name, "%s%zu", words[below(m, sizeof words / sizeof *words)], index);
     l.name = keep(m, sv_of(name, (size_t)n));
     if (l.algorithm == LIMIT_CALENDAR) {
-        l.unit = (enum calendar_unit)below(m, CALENDAR_UNITS);
+        l.unit = (enum calendar_unit)below(m, CALENDAR_LENGTH + 1);
         l.week_start = l.unit == CALENDAR_WEEK ? (int)below(m, 7) : MONDAY;
-        l.zone = any_zone(m);
+        l.zone = l.unit == CALENDAR_LENGTH ? utc_zone(m) : any_zone(m);
+        if (l.unit == CALENDAR_LENGTH)
+            l.per_us = random_in(&m->random, 1000, LIMIT_PER_MAX_US / US_PER_MS) * US_PER_MS;
     } else if (l.algorithm == LIMIT_CONCURRENT) {
         l.per_us = maybe(m) ? 60 * US_PER_S : random_in(&m->random, 1, WEIR_TTL_MAX_MS) * US_PER_MS;
     } else {
@@ -312,7 +340,12 @@ static void unname(struct maker *m, struct rule_limit *limits, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         struct rule_limit *l = &limits[i];
+        char length[40];
+        snprintf(length, sizeof length, "%lldms", (long long)(l->per_us / US_PER_MS));
         const char *name = l->algorithm == LIMIT_CALENDAR ? unit_names[l->unit] : algorithm_names[l->algorithm];
+        if (!name && l->per_us % US_PER_S == 0)
+            continue; /* the reader would shorten it */
+        name = name ? name : length;
         bool taken = false;
         for (size_t j = 0; j < count; j++)
             taken = taken || sv_eq(limits[j].name, weir_str(name));
@@ -358,6 +391,8 @@ static void any_by(struct maker *m, struct rule *rule)
         unsigned attribute = (unsigned)first + (unsigned)i;
         if (attribute < ATTR_HEADER && attribute_table[attribute].uses & IN_BY) {
             rule->by[i].attribute = (enum attribute)attribute;
+        } else if (maybe(m)) {
+            rule->by[i] = (struct rule_by){ ATTR_DESCRIPTOR, any_entry_name(m, i) };
         } else {
             char name[20];
             int n = snprintf(name, sizeof name, "x-%c%u", "a!#'*~"[below(m, 6)], attribute);
@@ -396,6 +431,34 @@ static void any_penalty(struct maker *m, struct rule_penalty *penalty)
     penalty->most_us = penalty->for_us + random_in(&m->random, 0, 10000000) * US_PER_MS;
 }
 
+/* Of this set, or not. */
+static void any_replaces(struct maker *m, struct rule *rule)
+{
+    rule->replace_count = maybe(m) ? 0 : 1 + below(m, 3);
+    rule->replaces = keep_array(m, rule->replace_count * sizeof *rule->replaces);
+    for (size_t i = 0; i < rule->replace_count; i++)
+        rule->replaces[i] = keep(m, maybe(m) ? SV("another: \"one\"") : SV("other"));
+}
+
+/* limits: given, limits: none */
+static void any_word(struct maker *m, struct rule *rule)
+{
+    rule->unlimited = maybe(m);
+    rule->limit_count = rule->unlimited ? 0 : 1;
+    rule->limits = keep_array(m, sizeof *rule->limits);
+    if (!rule->unlimited) {
+        rule->limits[0] = (struct rule_limit){ .name = SV("given"), .algorithm = LIMIT_CALENDAR, .given = true };
+        return;
+    }
+    rule->limits = NULL;
+    rule->counters = COUNTERS_DEFAULT;
+    rule->on_failure = ON_FAILURE_LOCAL;
+    rule->lease = (struct rule_lease){ 0 };
+    rule->hold_max_percent = 0;
+    rule->penalty = (struct rule_penalty){ 0 };
+    rule->reject = (struct rule_reject){ 0 };
+}
+
 static struct rule any_rule(struct maker *m, size_t index)
 {
     struct rule rule = { .id = any_id(m, index), .mode = (enum rule_mode)below(m, 3), .expires_us = RULE_NEVER_EXPIRES };
@@ -415,6 +478,9 @@ static struct rule any_rule(struct maker *m, size_t index)
     rule.reject = any_reject(m);
     any_counters(m, &rule);
     any_penalty(m, &rule.penalty);
+    any_replaces(m, &rule);
+    if (rule.plan_count == 0 && below(m, 6) == 0)
+        any_word(m, &rule);
     return rule;
 }
 

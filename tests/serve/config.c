@@ -159,7 +159,7 @@ static void test_wrong_flags(void **state)
            "--resp: 'redis.example.com:6380' is not allowed here; allowed: HOST:PORT (HOST an IP address, localhost or *; "
            "IPv6 in brackets), unix:PATH or off" SEE);
     is_bad(WORDS("--http=off", "--resp=off", "--admin=off"),
-           "--http, --resp and --admin are all off, so no client could connect; leave out one");
+           "--http, --resp, --grpc and --admin are all off, so no client could connect; leave out one");
 }
 
 static void test_out_of_bounds(void **state)

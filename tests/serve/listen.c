@@ -295,7 +295,7 @@ static void knows_the_names(int listener, const char *where)
     (void)where;
     hand_over("http:web", (int[]){ listener, listener }, 2);
     hold(listen_open("http", "off", 1, fds, now, &error) < 0, 11);
-    hold(strstr(error.text, "a socket named 'web'; allowed: http, resp, admin") != NULL, 12);
+    hold(strstr(error.text, "a socket named 'web'; allowed: http, resp, grpc, admin") != NULL, 12);
     hand_over("http:http", (int[]){ listener, listener }, 2);
     hold(listen_open("http", "off", 1, fds, now, &error) < 0, 13);
     hold(strstr(error.text, "two sockets named http") != NULL, 14);

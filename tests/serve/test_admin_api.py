@@ -819,6 +819,18 @@ def test_simulations():
         expect(s.steer("POST", "/v1/simulate", {"rules": [{"id": "e", **limited(1)}]}).json()["input"]["replayed"], 0)
 
 
+def test_envoy():
+    """More of it in test_grpc.py."""
+    rules = "rules: [ { id: e, match: { domain: d }, by: [domain], limits: [ { algorithm: fixed_window, max: 1, per: 90s } ] } ]"
+    with Checked("--envoy-headers", "yes", rules=rules) as s:
+        call = json.dumps({"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]})
+        expect([s.ask(s.http, "POST", "/json", call, JSON).status for _ in range(2)], [200, 429])
+        expect(s.ask(s.http, "POST", "/json", "{}", JSON).status, 400)
+        expect(s.ask(s.http, "POST", "/json", call, {"Origin": "http://x"}).status, 415)
+        expect(s.ask(s.http, "POST", "/json", " " * 70000, JSON).status, 413)
+        expect(s.ask(s.http, "GET", "/healthcheck").status, 200)
+
+
 def test_the_document_was_kept_to(request):
     """Runs last: nothing in it is left that no answer was held against."""
     names = {item.name for item in request.session.items if item.module is request.module}

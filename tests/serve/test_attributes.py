@@ -9,7 +9,7 @@ import tempfile
 import urllib.parse
 
 from support import expect, simulate, weir
-from support.attribute_table import FIELDS, HEADER, IN_BY, IN_MATCH, SOURCE
+from support.attribute_table import ALL_IN_MATCH, FIELDS, HEADER, IN_BY, IN_MATCH, SOURCE
 from support.service import Service
 from support.store import Store
 from support.wire import Wire
@@ -31,15 +31,23 @@ def document(*rules):
 
 def request(attribute, value):
     """As JSON."""
+    entry = attribute.entry(value)
+    if entry:
+        return {"descriptor": [{"key": entry[0], "value": entry[1]}]}
     return {"headers": {HEADER: value}} if attribute.name == "header" else {attribute.set_by(): value}
 
 
 def pair(attribute, value):
     """As words of a command in RESP."""
+    entry = attribute.entry(value)
+    if entry:
+        return f"descriptor:{entry[0]}", entry[1]
     return attribute.word() if attribute.name == "header" else attribute.set_by(), value
 
 
 def flags(attribute, value):
+    if attribute.entry(value):
+        return ["--descriptor", "=".join(attribute.entry(value))]
     return ["--header", f"{HEADER}={value}"] if attribute.name == "header" else [f"--{attribute.set_by()}", value]
 
 
@@ -166,7 +174,10 @@ def test_in_explain():
         with Command(document(by(attribute))) as command:
             text = command.run("explain", attribute, value)
         label = {"ip": "client", "header": rf"header +{HEADER}:", "route": "path"}.get(attribute.name, attribute.name)
-        expect(bool(re.search(rf"^  {label} +{re.escape(value)}$", text, re.MULTILINE)), True, f"{attribute}:\n{text}")
+        shown = re.escape(value)
+        if attribute.entry(value):
+            label, shown = "entry", re.escape("=".join(attribute.entry(value)))
+        expect(bool(re.search(rf"^  {label} +{shown}$", text, re.MULTILINE)), True, f"{attribute}:\n{text}")
         expect(f"counts for {attribute.word().replace(':', ' ')} {value}\n" in text, True, f"by {attribute}:\n{text}")
     for attribute in IN_MATCH:
         with Command(document(match(attribute))) as command:
@@ -182,8 +193,13 @@ def test_at_the_admin_api():
         with Service(rules=document(*rules)) as s:
             name = "header" if attribute.name == "header" else attribute.set_by()
             query = {name: f"{HEADER}:{two}" if name == "header" else two}
+            entry = attribute.entry(two)
+            if entry:
+                query = {"descriptor": "=".join(entry)}
             found = s.steer("GET", "/v1/explain?" + urllib.parse.urlencode(query)).json()
-            if name != "header":
+            if entry:
+                expect(found["request"]["descriptor"], [{"key": entry[0], "value": entry[1]}], f"{attribute}: {found}")
+            elif name != "header":
                 expect(found["request"]["client" if name == "ip" else attribute.name], two, f"{attribute}: {found}")
             expect(found["rules"][0]["by"], [{"name": attribute.word(), "value": two}], f"by {attribute}: {found}")
             if attribute in IN_MATCH:
@@ -199,7 +215,7 @@ def test_at_the_admin_api():
 
 def test_behind_a_store():
     """A request that waits for the store is copied: its refusal still names the subject."""
-    attributes = [attribute for attribute in IN_BY if attribute.name != "route"]
+    attributes = [attribute for attribute in IN_BY if attribute.name not in ("route", "descriptor_keys")]
     words = ("--store-deadline", "10s", "--counters")
     with Store() as store, Service(*words, store.address, rules=document(*map(by, attributes))) as s, Wire(s) as wire:
         for attribute in attributes:
@@ -213,7 +229,7 @@ def test_in_sources():
         address = ["--from", f"sqlite:{folder}/rules.db"]
         expect(weir("rules", "init", *address).returncode, 0)
         for attribute in IN_MATCH:
-            if attribute.name == "header":
+            if attribute.name in ("header", "descriptor"):
                 continue
             one, two = attribute.values()
             done = weir("rules", "add", *address, "-", stdin=json.dumps({**match(attribute), "by": ["ip"]}).encode())
@@ -248,8 +264,9 @@ def test_in_the_documents():
     for attribute in IN_BY:
         expect(bool(re.fullmatch(schemas["By"]["pattern"], attribute.word())), True, f"openapi.json: By: {attribute}")
         expect(f"`{attribute}" in read("docs", "rules.md"), True, f"docs/rules.md: {attribute}")
-    for attribute in IN_MATCH:
+    for attribute in ALL_IN_MATCH:
         name = attribute.name
+        expect(f"`{name}" in read("docs", "rules.md"), True, f"docs/rules.md: {name}")
         expect(name in schemas["Rule"]["properties"]["match"]["properties"], True, f"openapi.json: match: {name}")
         expect(name in schemas["ExplainedRule"]["properties"]["reason"]["enum"], True, f"openapi.json: reason: {name}")
 

@@ -199,7 +199,7 @@ def test_servers():
         document = s.steer("GET", "/v1/openapi.json").json()
         expect([server["url"] for server in document["servers"]], ["/"], "the admin listener, wherever it is")
         found = [item["servers"] for path, item in sorted(document["paths"].items()) if "servers" in item]
-        expect((len(found), found[1:]), (6, found[:-1]), "of check, reserve, settle, renew, refund and auth")
+        expect((len(found), found[1:]), (8, found[:-1]), "of check, reserve, settle, renew, refund, auth, json and healthcheck")
         return found[0][0]
     with Service() as s:
         expect(named(s)["url"], f"http://{s.steer('GET', '/v1/status').json()['listeners']['http']}", "a port that was free")

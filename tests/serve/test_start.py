@@ -290,7 +290,7 @@ def test_sockets_of_unknown_names():
         done = subprocess.run(words, capture_output=True, pass_fds=[high], env=environment, timeout=DEADLINE_S, check=False)
         os.close(high)
         expect(done.returncode, 2, done.stderr)
-        has(done.stderr.decode(), "hands over a socket named 'web'; allowed: http, resp, admin")
+        has(done.stderr.decode(), "hands over a socket named 'web'; allowed: http, resp, grpc, admin")
 
 
 # ---- a new token ----

@@ -102,8 +102,10 @@ static void pick_numbers(struct schedule *s, struct sim_limit *l)
         l->algorithm != SIM_BUCKET && one_in(s, 4) && l->max <= (l->algorithm == SIM_SLIDING ? INT32_MAX : 1LL << 51);
     l->per_us = pick_period(s);
     l->scale = s->style == MILLISECONDS ? WEEK : l->per_us;
-    l->unit = (enum sim_unit)pick(s, SIM_MINUTE, SIM_YEAR);
-    l->utc_offset_us = one_in(s, 2) ? 8 * 3600 * S : 0;
+    l->unit = (enum sim_unit)pick(s, SIM_MINUTE, SIM_LENGTH);
+    if (l->algorithm == SIM_CALENDAR && l->per_us < S)
+        l->per_us = S;
+    l->utc_offset_us = l->unit != SIM_LENGTH && one_in(s, 2) ? 8 * 3600 * S : 0;
 }
 
 /* At least a second; and often as long as a limit's period. */
@@ -126,7 +128,7 @@ static void pick_penalty(struct schedule *s, struct sim_penalty *p)
 
 static void pick_rule(struct schedule *s, struct sim_rule *rule, size_t number)
 {
-    *rule = (struct sim_rule){ .mode = one_in(s, 3) ? SIM_SHADOW : SIM_ENFORCE, .by = (unsigned)pick(s, 0, 7) };
+    *rule = (struct sim_rule){ .mode = one_in(s, 3) ? SIM_SHADOW : SIM_ENFORCE, .by = (unsigned)pick(s, 0, SIM_BY_MOST) };
     /* Of this schedule alone: all share one table. */
     snprintf(rule->id, sizeof rule->id, "r%zu-%llu", number, (unsigned long long)s->seed);
     if (one_in(s, 2))
@@ -148,9 +150,11 @@ static void write_limit(FILE *to, const struct sim_limit *l)
     static const char *const units[] = { "minute", "hour", "day", "week", "month", "year" };
     const char *overdraft = l->overdraft ? ",\"overdraft\":true" : "";
     if (l->algorithm == SIM_CALENDAR) {
-        fprintf(to, "{\"name\":\"%s\",\"calendar\":\"%s\",\"max\":%llu%s%s%s}", l->name, units[l->unit],
-                (unsigned long long)l->max, l->utc_offset_us ? ",\"tz\":\"Asia/Shanghai\"" : "", counts[l->counts],
-                overdraft);
+        char length[40];
+        snprintf(length, sizeof length, "%lldms", (long long)(l->per_us / MS));
+        fprintf(to, "{\"name\":\"%s\",\"calendar\":\"%s\",\"max\":%llu%s%s%s}", l->name,
+                l->unit == SIM_LENGTH ? length : units[l->unit], (unsigned long long)l->max,
+                l->utc_offset_us ? ",\"tz\":\"Asia/Shanghai\"" : "", counts[l->counts], overdraft);
         return;
     }
     fprintf(to, "{\"name\":\"%s\",\"algorithm\":\"%s\",\"max\":%llu,\"per\":\"%lldms\"", l->name, algorithms[l->algorithm],
@@ -166,10 +170,14 @@ static void write_rule(FILE *to, const struct sim_rule *rule)
     fprintf(to, "{\"id\":\"%s\",\"mode\":\"%s\"", rule->id, modes[rule->mode]);
     if (rule->event[0])
         fprintf(to, ",\"match\":{\"event\":\"%s\"}", rule->event);
-    fprintf(to, ",\"by\":[%s%s%s%s%s]", rule->by & SIM_BY_EVENT ? "\"event\"" : "",
-            rule->by & SIM_BY_EVENT && rule->by & (SIM_BY_KEY | SIM_BY_USER) ? "," : "",
-            rule->by & SIM_BY_KEY ? "\"key\"" : "", rule->by & SIM_BY_KEY && rule->by & SIM_BY_USER ? "," : "",
-            rule->by & SIM_BY_USER ? "\"user\"" : "");
+    static const char *const names[] = { "event", "key", "user", "descriptor:k#2" };
+    const char *between = ",\"by\":[";
+    for (int i = 0; i < 4; i++)
+        if (rule->by >> i & 1) {
+            fprintf(to, "%s\"%s\"", between, names[i]);
+            between = ",";
+        }
+    fputs(rule->by ? "]" : "", to);
     for (size_t i = 0; i < rule->limit_count; i++) {
         fputs(i ? "," : ",\"limits\":[", to);
         write_limit(to, &rule->limits[i]);
@@ -216,7 +224,7 @@ static void change_rules(struct schedule *s)
         rule->mode = (enum sim_mode)pick(s, SIM_ENFORCE, SIM_OFF);
         break;
     case 1:
-        rule->by = (unsigned)pick(s, 0, 7);
+        rule->by = (unsigned)pick(s, 0, SIM_BY_MOST);
         break;
     case 2:
         if (s->style == FORWARD)
@@ -247,7 +255,8 @@ static struct sim_request pick_request(struct schedule *s, struct words *w)
         snprintf(w->key, SIM_TEXT, "k%d", (int)pick(s, 0, 1));
     if (!one_in(s, 6))
         snprintf(w->user, SIM_TEXT, "u%d", (int)pick(s, 0, 1));
-    struct sim_request q = { w->event, w->key, w->user, 1, one_in(s, 8), { 0 } };
+    static const char *const entries[] = { NULL, "", "x", " x" };
+    struct sim_request q = { w->event, w->key, w->user, entries[pick(s, 0, 3)], 1, one_in(s, 8), { 0 } };
     for (int i = 1; i < SIM_UNITS; i++)
         q.others[i] = one_in(s, 2) ? (uint64_t)random_scaled(&s->rnd, one_in(s, 3) ? (int64_t)s->most : 9) : 0;
     switch (pick(s, 0, 9)) {
@@ -271,12 +280,21 @@ static struct sim_request pick_request(struct schedule *s, struct words *w)
 }
 
 /* What costs nothing is named or not. */
-static struct weir_request as_weir(const struct sim_request *q, struct weir_cost costs[SIM_UNITS])
+static struct weir_request as_weir(const struct sim_request *q, struct weir_cost costs[SIM_UNITS],
+                                   struct weir_header entries[3])
 {
     static const char *const names[SIM_UNITS] = { "", "u1", "u2" };
     struct weir_request r = {
         .event = weir_str(q->event), .key = weir_str(q->key), .user = weir_str(q->user), .cost = q->cost, .peek = q->peek
     };
+    /* The entry that counts is the second of its key, and not the one whose key looks like that. */
+    if (q->entry) {
+        entries[0] = (struct weir_header){ WEIR_STR("k"), WEIR_STR("y") };
+        entries[1] = (struct weir_header){ WEIR_STR("k#2"), WEIR_STR("z") };
+        entries[2] = (struct weir_header){ WEIR_STR("k"), weir_str(q->entry) };
+        r.descriptor = entries;
+        r.descriptor_count = 3;
+    }
     for (int i = 1; i < SIM_UNITS; i++)
         if (q->others[i] > 0 || q->peek)
             costs[r.cost_count++] = (struct weir_cost){ weir_str(names[i]), q->others[i] };
@@ -337,11 +355,12 @@ static void ask(struct schedule *s)
     struct sim_request q[BATCH_MAX];
     struct weir_request requests[BATCH_MAX];
     struct weir_cost costs[BATCH_MAX][SIM_UNITS];
+    struct weir_header entries[BATCH_MAX][3];
     struct weir_verdict verdicts[BATCH_MAX];
     struct weir_shadows shadows[BATCH_MAX];
     for (size_t i = 0; i < count; i++) {
         q[i] = pick_request(s, &words[i]);
-        requests[i] = as_weir(&q[i], costs[i]);
+        requests[i] = as_weir(&q[i], costs[i], entries[i]);
         requests[i].shadows = &shadows[i];
     }
     memset(verdicts, 0x77, sizeof verdicts);
@@ -358,7 +377,7 @@ static void ask(struct schedule *s)
 
 static void reset(struct schedule *s, const struct sim_rule *rule, const struct sim_request *q)
 {
-    struct weir_str by[3];
+    struct weir_str by[4];
     size_t count = 0;
     if (rule->by & SIM_BY_EVENT)
         by[count++] = weir_str(q->event);
@@ -369,6 +388,10 @@ static void reset(struct schedule *s, const struct sim_rule *rule, const struct 
     for (size_t i = 0; i < count; i++)
         if (by[i].len == 0)
             return;
+    if (rule->by & SIM_BY_ENTRY && !q->entry)
+        return;
+    if (rule->by & SIM_BY_ENTRY)
+        by[count++] = weir_str(q->entry);
     struct weir_error error = { .code = WEIR_OK };
     if (weir_reset(s->weir, rule->id, by, count, &error) < 0)
         fail_msg("seed %llu, step %d: %s", (unsigned long long)s->seed, s->step, error.text);
@@ -421,7 +444,7 @@ static bool reset_cell(struct schedule *s, const struct sim_cell *c)
     const struct sim_limit *limit;
     if (!sim_owner(&s->sim, c, &rule, &limit))
         return false;
-    reset(s, rule, &(struct sim_request){ .event = c->event, .key = c->key, .user = c->user });
+    reset(s, rule, &(struct sim_request){ .event = c->event, .key = c->key, .user = c->user, .entry = c->entry });
     return true;
 }
 
@@ -446,7 +469,7 @@ static bool reset_forgotten(struct schedule *s, int64_t next)
         if (!rule)
             return false;
         if (rule->penalty.after == 0 || !sim_forgiven_at(x, &rule->penalty, next))
-            reset(s, rule, &(struct sim_request){ .event = x->event, .key = x->key, .user = x->user });
+            reset(s, rule, &(struct sim_request){ .event = x->event, .key = x->key, .user = x->user, .entry = x->entry });
     }
     return true;
 }

@@ -273,7 +273,7 @@ static void ask(void)
     struct weir_request request = { .user = weir_str(user), .method = weir_str(method), .cost = 1 };
     request.cost = (uint32_t)random_scaled(&w.rnd, 4);
     request.peek = random_one_in(&w.rnd, 10);
-    struct decision *d = decision_new(w.weir, w.weir->current, &request, request.user, T0_US, RULES);
+    struct decision *d = decision_new(w.weir, w.weir->current, &request, &request.user, T0_US, RULES);
     assert_non_null(d);
     d->verdict = &v;
     drive(d);
@@ -314,8 +314,8 @@ static int64_t counted_here(size_t rule, int user)
     cells_look(bound->cells, &ask, &look);
     if (bound->rules[rule].counter == COUNTER_CELL)
         return limit->limit.max - limit_remaining(&limit->limit, ask.window, look.state, T0_US);
-    int64_t owed = debt_amount(bound->cells, debt_cell(limit, subject), &limit->limit, ask.window, T0_US, &seen);
-    uint64_t slice = slice_cell(bound->cells, limit, subject);
+    int64_t owed = debt_amount(bound->cells, debt_cell_of(limit, subject), &limit->limit, ask.window, T0_US, &seen);
+    uint64_t slice = slice_cell_of(bound->cells, limit, subject);
     return owed - slice_spend(bound->cells, slice, 1, limit->limit.max, T0_US, 0, false).left;
 }
 

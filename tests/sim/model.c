@@ -18,6 +18,11 @@ static int64_t utc_us(int year, int month, int day)
 static void calendar_window(const struct sim_limit *l, int64_t now_us, int64_t *start_us, int64_t *end_us)
 {
     static const int64_t lengths[] = { 60 * SECOND, 3600 * SECOND, 86400 * SECOND, 7 * 86400 * SECOND };
+    if (l->unit == SIM_LENGTH) {
+        *start_us = now_us - now_us % l->per_us;
+        *end_us = *start_us + l->per_us;
+        return;
+    }
     int64_t local = now_us + l->utc_offset_us;
     time_t seconds = (time_t)(local / SECOND);
     struct tm tm;
@@ -199,9 +204,11 @@ static struct sim_cell *find_cell(struct sim *sim, const struct sim_rule *rule, 
     snprintf(fresh.event, SIM_TEXT, "%s", rule->by & SIM_BY_EVENT ? q->event : "");
     snprintf(fresh.key, SIM_TEXT, "%s", rule->by & SIM_BY_KEY ? q->key : "");
     snprintf(fresh.user, SIM_TEXT, "%s", rule->by & SIM_BY_USER ? q->user : "");
+    snprintf(fresh.entry, SIM_TEXT, "%s", rule->by & SIM_BY_ENTRY ? q->entry : "");
     struct sim_cell *c = sim->cells, *end = c + sim->cell_count;
-    while (c < end && !(is_cell_of(c, rule, limit) && strcmp(c->event, fresh.event) == 0 &&
-                        strcmp(c->key, fresh.key) == 0 && strcmp(c->user, fresh.user) == 0))
+    while (c < end &&
+           !(is_cell_of(c, rule, limit) && strcmp(c->event, fresh.event) == 0 && strcmp(c->key, fresh.key) == 0 &&
+             strcmp(c->user, fresh.user) == 0 && strcmp(c->entry, fresh.entry) == 0))
         c++;
     if (c == end) {
         if (sim->cell_count++ == SIM_CELLS)
@@ -323,7 +330,7 @@ static bool applies(const struct sim_rule *rule, const struct sim_request *q)
     if (rule->mode == SIM_OFF || (rule->event[0] && strcmp(rule->event, q->event) != 0))
         return false;
     return !(rule->by & SIM_BY_EVENT && !q->event[0]) && !(rule->by & SIM_BY_KEY && !q->key[0]) &&
-           !(rule->by & SIM_BY_USER && !q->user[0]);
+           !(rule->by & SIM_BY_USER && !q->user[0]) && !(rule->by & SIM_BY_ENTRY && !q->entry);
 }
 
 static uint64_t cost_of(const struct sim_limit *l, const struct sim_request *q)
@@ -452,9 +459,11 @@ static struct sim_punished *find_punished(struct sim *sim, const struct sim_rule
     snprintf(fresh.event, SIM_TEXT, "%s", rule->by & SIM_BY_EVENT ? q->event : "");
     snprintf(fresh.key, SIM_TEXT, "%s", rule->by & SIM_BY_KEY ? q->key : "");
     snprintf(fresh.user, SIM_TEXT, "%s", rule->by & SIM_BY_USER ? q->user : "");
+    snprintf(fresh.entry, SIM_TEXT, "%s", rule->by & SIM_BY_ENTRY ? q->entry : "");
     struct sim_punished *x = sim->punished, *end = x + sim->punished_count;
-    while (x < end && (strcmp(x->rule, fresh.rule) != 0 || x->by != fresh.by || strcmp(x->event, fresh.event) != 0 ||
-                       strcmp(x->key, fresh.key) != 0 || strcmp(x->user, fresh.user) != 0))
+    while (x < end &&
+           (strcmp(x->rule, fresh.rule) != 0 || x->by != fresh.by || strcmp(x->event, fresh.event) != 0 ||
+            strcmp(x->key, fresh.key) != 0 || strcmp(x->user, fresh.user) != 0 || strcmp(x->entry, fresh.entry) != 0))
         x++;
     if (x == end) {
         if (sim->punished_count++ == SIM_CELLS)

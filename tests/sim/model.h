@@ -12,16 +12,16 @@
 enum {
     SIM_RULES = 4,
     SIM_LIMITS = 3,
-    SIM_CELLS = 400,
+    SIM_CELLS = 1200,
     SIM_TEXT = 40,
     SIM_NEVER = -1,
 };
 
 enum sim_algorithm { SIM_BUCKET, SIM_FIXED, SIM_SLIDING, SIM_CALENDAR };
-enum sim_unit { SIM_MINUTE, SIM_HOUR, SIM_DAY, SIM_WEEK, SIM_MONTH, SIM_YEAR };
+enum sim_unit { SIM_MINUTE, SIM_HOUR, SIM_DAY, SIM_WEEK, SIM_MONTH, SIM_YEAR, SIM_LENGTH };
 enum { SIM_UNITS = 3 }; /* requests, u1, u2 */
 enum sim_mode { SIM_ENFORCE, SIM_SHADOW, SIM_OFF };
-enum { SIM_BY_EVENT = 1, SIM_BY_KEY = 2, SIM_BY_USER = 4 };
+enum { SIM_BY_EVENT = 1, SIM_BY_KEY = 2, SIM_BY_USER = 4, SIM_BY_ENTRY = 8, SIM_BY_MOST = 15 };
 
 struct sim_limit {
     char name[SIM_TEXT];
@@ -31,7 +31,7 @@ struct sim_limit {
     int counts;         /* its unit; 0: requests */
     bool overdraft;     /* while 1 fits everything passes; not of buckets */
     int64_t scale;      /* bucket: a multiple of per_us, the same for as long as the cell lives */
-    enum sim_unit unit; /* calendar, with an offset from UTC that never changes */
+    enum sim_unit unit; /* calendar, with an offset from UTC that never changes; SIM_LENGTH: windows of per_us, in UTC */
     int64_t utc_offset_us;
 };
 
@@ -74,7 +74,7 @@ struct sim_cell {
     char rule[SIM_TEXT], limit_name[SIM_TEXT];
     enum sim_algorithm algorithm;
     unsigned by;
-    char event[SIM_TEXT], key[SIM_TEXT], user[SIM_TEXT];
+    char event[SIM_TEXT], key[SIM_TEXT], user[SIM_TEXT], entry[SIM_TEXT];
 
     struct sim_limit limit; /* as it was last asked about */
     struct sim_state state;
@@ -86,7 +86,7 @@ struct sim_cell {
 struct sim_punished {
     char rule[SIM_TEXT];
     unsigned by;
-    char event[SIM_TEXT], key[SIM_TEXT], user[SIM_TEXT];
+    char event[SIM_TEXT], key[SIM_TEXT], user[SIM_TEXT], entry[SIM_TEXT];
     unsigned level; /* penalties in a row */
     int64_t end_us; /* of the last one */
     unsigned count; /* refusals since since_us */
@@ -107,6 +107,7 @@ struct sim {
 
 struct sim_request {
     const char *event, *key, *user; /* "": none */
+    const char *entry;              /* of the descriptor; NULL: none */
     uint64_t cost;
     bool peek;
     uint64_t others[SIM_UNITS]; /* costs in other units; the first is not used */

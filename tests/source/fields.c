@@ -22,7 +22,7 @@ static void plans_and_units_are_set(void **state)
     assert_int_equal(rule->plan_count, 2);
     assert_int_equal(rule->plans[0].limits[0].max, 2);
     assert_int_equal(rule->plans[1].limits[0].max, 3);
-    assert_true(sv_eq(rule->plan.header, SV("x-plan")));
+    assert_true(sv_eq(rule->plan.name, SV("x-plan")));
     assert_true(sv_eq(rule->limits[0].cost_unit, SV("bytes")));
     source_reading_done(&reading);
     source_close(source);

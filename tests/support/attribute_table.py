@@ -8,6 +8,7 @@ from support import ROOT as SOURCE
 
 LINE = re.compile(r"^ {4}X\([A-Z_]+, +([a-z_]+), +([A-Z_ |]+?)(,|\))", re.MULTILINE)
 HEADER = "X-Table"
+ENTRY = "Table"  # the key of an entry of the descriptor
 VALUES = {"method": ("GET", "PUT"), "path": ("/a", "/b"), "route": ("/a", "/b"), "host": ("a.example", "b.example")}
 
 
@@ -21,7 +22,7 @@ class Attribute(NamedTuple):
 
     def word(self):
         """As `by` and the fields of RESP have it."""
-        return f"header:{HEADER.lower()}" if self.name == "header" else self.name
+        return {"header": f"header:{HEADER.lower()}", "descriptor": f"descriptor:{ENTRY}"}.get(self.name, self.name)
 
     def values(self):
         """Two that are two subjects."""
@@ -30,7 +31,12 @@ class Attribute(NamedTuple):
 
     def condition(self, value):
         """What `match` has, as JSON."""
-        return {self.name: {HEADER: value} if self.name == "header" else value}
+        part = {"header": HEADER, "descriptor": ENTRY}.get(self.name)
+        return {self.name: {part: value} if part else value}
+
+    def entry(self, value):
+        """Key and value of the entry of a descriptor that gives it this value; None: it is not made of entries."""
+        return {"descriptor": (ENTRY, value), "descriptor_keys": (value, "x")}.get(self.name)
 
     def set_by(self):
         """The attribute of a request that gives it this value."""
@@ -42,11 +48,13 @@ def read_table():
         lines = LINE.findall(file.read())
     found = [Attribute(name, frozenset(re.split(r" *\| *", uses)), end == ",") for name, uses, end in lines]
     names = [str(attribute) for attribute in found]
-    assert names[:2] == ["method", "path"] and names[-2:] == ["route", "header"], names
+    assert names[:2] == ["method", "path"] and names[-2:] == ["header", "descriptor"], names
     return found
 
 
 ATTRIBUTES = read_table()
 FIELDS = [attribute for attribute in ATTRIBUTES if attribute.is_field]
 IN_BY = [attribute for attribute in ATTRIBUTES if "IN_BY" in attribute.uses]
-IN_MATCH = [attribute for attribute in ATTRIBUTES if "IN_MATCH" in attribute.uses]
+ALL_IN_MATCH = [attribute for attribute in ATTRIBUTES if "IN_MATCH" in attribute.uses]
+# A limit that a request brings is not a text: only callers of the library and of the rate limit service have one.
+IN_MATCH = [attribute for attribute in ALL_IN_MATCH if attribute.name != "descriptor_limit"]

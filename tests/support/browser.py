@@ -90,6 +90,7 @@ class Browser:
     def sign_in(self, service, token=None, hash_part=""):
         self.open(service, hash_part)
         self.fill("Token", token or service.token)
+        self.fill("Your name", "Zoë")
         self.click("Sign in")
         self.see("Sign out")
 

@@ -11,6 +11,7 @@ import tempfile
 from support import DEADLINE_S, ENVIRONMENT, WEIR, expect, until
 
 FRONTS = ("http", "resp", "admin")
+OPTIONAL_FRONTS = ("grpc",)  # off unless a flag asks for it
 
 OCR = """
 settings: { trusted_proxies: [127.0.0.0/8, "::1"] }
@@ -45,7 +46,7 @@ class Answer:
 
 
 class Service:
-    """with Service(*flags, rules=TEXT) as s: s.http, s.resp, s.admin are where it listens, s.data its folder, s.token the
+    """with Service(*flags, rules=TEXT) as s: s.http, s.resp, s.admin (and s.grpc) are where it listens, s.data its folder, s.token the
     admin token. rules: the text of a rules file; None: what `weir serve` begins with; False: given in the flags."""
 
     def __init__(self, *flags, rules=OCR, environment=None):
@@ -117,13 +118,14 @@ class Service:
             front, where = entry["message"].split(" on ", 1)
             found[front] = place(where)
         wanted = []
-        for front in FRONTS:
+        for front in FRONTS + tuple(front for front in OPTIONAL_FRONTS if f"--{front}" in self.flags):
             off = f"--{front}" in self.flags and self.flags[self.flags.index(f"--{front}") + 1] == "off"
             if not off:
                 wanted.append(front)
         if set(wanted) - set(found):
             return False
         self.http, self.resp, self.admin = (found.get(front) for front in FRONTS)
+        self.grpc = found.get("grpc")
         return True
 
     def lines(self, begin=0):

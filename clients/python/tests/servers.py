@@ -57,6 +57,10 @@ rules:
     match: { method: POST, host: api.example.com }
     by: ["header:X-Tenant"]
     limits: [ { name: hour, algorithm: fixed_window, max: 1, per: 1h } ]
+  - id: descriptors
+    match: { domain: edge, descriptor_keys: "plan,user", descriptor: { plan: free } }
+    by: ["descriptor:user"]
+    limits: [ { name: hour, algorithm: fixed_window, max: 1, per: 1h } ]
 """
 
 

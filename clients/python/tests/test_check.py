@@ -145,6 +145,20 @@ def test_attributes_of_http(weir: Weir, key: str, address: str) -> None:
     assert weir.check(path="/page", ip="2001:db8::1").rule == "page"
 
 
+def test_descriptors(weir: Weir, key: str) -> None:
+    def ask(*entries: Tuple[str, Any]) -> Tuple[bool, Any]:
+        verdict = weir.check(domain="edge", descriptor=entries)
+        return verdict.allowed, verdict.rule
+
+    assert [ask(("plan", "free"), ("user", key)) for _ in range(2)] == [(True, "descriptors"), (False, "descriptors")]
+    assert ask(("user", key), ("plan", "free")) == (True, None)  # another order
+    assert ask(("plan", "free"), ("user", f" {key}")) == (True, "descriptors")
+    assert ask(("plan", ""), ("user", f"{key}-2"))[1] is None
+    first = weir.check(domain="edge", descriptor={"plan": "free", "user": 17 + hash(key)})
+    assert first.rule == "descriptors"
+    assert weir.check(domain="edge").rule is None
+
+
 def test_mistakes(weir: Weir, key: str) -> None:
     for wrong, kind, words in (
         ({"ip": "10.0.0.1, 10.0.0.2"}, ValueError, "X-Forwarded-For"),
@@ -156,6 +170,9 @@ def test_mistakes(weir: Weir, key: str) -> None:
         ({"cost": 1.5}, TypeError, "cost is float"),
         ({"headers": [("X", "y")] * 101}, ValueError, "101 headers are too many"),
         ({"headers": {"": "y"}}, ValueError, "a header without a name"),
+        ({"descriptor": [("k", "v")] * 257}, ValueError, "257 entries are too many"),
+        ({"descriptor": {"": "v"}}, ValueError, "an entry without a key"),
+        ({"descriptor": {"k": None}}, TypeError, "the value of an entry is NoneType"),
         ({"ip": ipaddress.ip_address("10.0.0.1")}, TypeError, "ip is IPv4Address, and must be a str"),
     ):
         with pytest.raises(kind, match=words):

@@ -2,7 +2,9 @@
 --
 --   KEYS      of each plan one for each rule, shadows last
 --   ARGV[1]   doubles: now or 0; for each plan: 1 to charge, 2 to charge and hold, rules, cells in all; for each rule: cells, 1
---             if it is a shadow; for each of its cells: algorithm (8 more with overdraft), max, debt, cost, and: bucket per, capacity, 0 · fixed and
+--             if it is a shadow; for each of its cells: algorithm (8 more with overdraft; 16 more: charged
+--             whether or not there is room, 32 more: the cost is given back, both whatever the others say; such rules come
+--             first), max, debt, cost, and: bucket per, capacity, 0 · fixed and
 --             sliding per, 0, 0 · calendar start, end, end of the next window · slots the time of the hold, 0, 0; of a plan that
 --             holds: its number, and for each cell: for how long, how much of its cost, kind (0: it is not held, 1: released when
 --             it is over, 2: kept then), nth
@@ -23,6 +25,7 @@ local function decide(keys, fields, at, charge, rules, held)
   local plan = rules > 1 and {} -- of each, if there are many
   local charged = { false, false, false, false } -- of each cell, counted from 1: its state with the cost, if it has one
   local changed, lacking -- of each cell: its state is not the one that is stored; it has no room
+  local sure, over -- of each cell: it is written in any case; what later cells of the same field find then, by key and field
   local cell, passed, begins = fields, true, at
   for rule = 1, rules do
     local key, look = KEYS[keys + rule], held or now % 16 == 0
@@ -36,10 +39,16 @@ local function decide(keys, fields, at, charge, rules, held)
     local i, may_fold = 0, true
     while i < cells do
       i = i + 1
+      if over then states[i] = over[key .. ' ' .. ARGV[cell + 1]] or states[i] end
       local value, algorithm, max, debt, cost, a, b, c, room, moved, why = states[i]
       algorithm, max, debt, cost, a, b, c, at = unpack('<ddddddd', packed, at)
       cell = cell + 1
-      local least = cost -- that has to fit
+      local least, insists, back = cost -- that has to fit
+      if algorithm >= 16 then
+        insists = true
+        if algorithm >= 32 then back, cost, least = cost, 0, 0 end
+        algorithm = algorithm % 16
+      end
       if algorithm >= 8 then
         algorithm = algorithm - 8
         if cost > 1 then least = 1 end
@@ -56,7 +65,14 @@ local function decide(keys, fields, at, charge, rules, held)
         elseif not value then
           states[i] = ZEROS:sub(9)
         end
-        if charge and room and cost > 0 then
+        if back then
+          room = true
+          if charge and back > 0 and tokens + parts > 0 then
+            if tokens >= back then tokens = tokens - back else tokens, parts = 0, 0 end
+            --@ bucket_state.lua
+            charged[cell - fields] = state
+          end
+        elseif charge and (room or insists and max > 0) and cost > 0 then
           if cost <= 2 ^ 53 - 1 - tokens then tokens = tokens + cost else tokens, parts = 2 ^ 53 - 1, 0 end
           --@ bucket_state.lua
           charged[cell - fields] = state
@@ -64,7 +80,7 @@ local function decide(keys, fields, at, charge, rules, held)
       elseif algorithm == 4 then
         local count
         --@ slots.lua
-        room, look = count <= max - cost, true
+        room, look = back or count <= max - cost, true
         if cost > 0 and a > need then need, spare = a, 0 end
         states[i] = pack('<d', count)
         if charge and room and cost > 0 then charged[cell - fields] = pack('<d', count + cost) end
@@ -84,10 +100,19 @@ local function decide(keys, fields, at, charge, rules, held)
           look = look or begun or moved
         end
         if moved then states[i] = pack('<ddd', first, second, count) elseif not value then states[i] = ZEROS end
-        if charge and room and cost > 0 then
+        if back then
+          room = true
+          if charge and back > 0 and count > 0 then
+            charged[cell - fields] = pack('<ddd', first, second, count > back and count - back or 0)
+          end
+        elseif charge and (room or insists) and cost > 0 then
           local most = (algorithm == 2 and 2 ^ 32 or 2 ^ 53) - 1
           charged[cell - fields] = pack('<ddd', first, second, cost <= most - count and count + cost or most)
         end
+      end
+      if insists and charged[cell - fields] then
+        sure, over = sure or {}, over or {}
+        sure[cell], over[key .. ' ' .. ARGV[cell]] = true, charged[cell - fields]
       end
       local folded
       if not why and may_fold and (held or max > 0 and not room) then
@@ -99,17 +124,18 @@ local function decide(keys, fields, at, charge, rules, held)
         --@ refuse_plan.lua
       end
       if folded then
+        for k = cell - i + 1, over and cell or 0 do over[key .. ' ' .. ARGV[k]] = nil end
         -- The rule is judged again, from its first cell on; nothing is said of this one yet.
         at, cell, i = at - 56 * i, cell - i, 0
         states = call('HMGET', key, spread(ARGV, cell + 1, cell + cells))
         room, moved, max = true, false, 1
       end
       -- A clock that was wrong is put right in cells that refuse for it, as src/engine does.
-      if moved and (debt > 0 or charge and (shadow == 0 or passed) and (max == 0 or not room)) then
+      if moved and (debt > 0 or charge and (shadow == 0 or passed) and not back and (max == 0 or not room)) then
         changed = changed or {}
         changed[cell] = true
       end
-      if max == 0 or not room then
+      if not back and (max == 0 or not room) then
         fits, lacking = false, lacking or {}
         lacking[cell] = true
       end
@@ -147,12 +173,14 @@ local function decide(keys, fields, at, charge, rules, held)
         answer = answer .. table.concat(states)
       end
     else
-      for i = 1, changed and cells or 0 do
-        if changed[cell + i] then call('HSET', key, ARGV[cell + i], states[i]) end
+      for i = 1, (changed or sure) and cells or 0 do
+        local is_sure = sure and sure[cell + i]
+        if is_sure then states[i] = charged[own + i] end
+        if is_sure or changed and changed[cell + i] then call('HSET', key, ARGV[cell + i], states[i]) end
       end
       answer = answer .. table.concat(states)
     end
-    if need > 0 and (charge and fits or changed) then
+    if need > 0 and (charge and fits or changed or sure) then
       --@ keep.lua
     end
     if lacking then

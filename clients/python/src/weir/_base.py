@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 from ._hold import AS_HELD, NOTHING, Amounts, Reservation, held_text, true_amounts
-from ._request import Headers, Request, Text, make_request, ttl_in_ms
+from ._request import Entries, Headers, Request, Text, make_request, ttl_in_ms
 from ._verdict import Refusal, Verdict, refusal_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Weir(abc.ABC):
         method: Optional[str] = None,
         path: Union[str, bytes, None] = None,
         host: Optional[str] = None,
+        domain: Optional[Text] = None,
         headers: Optional[Headers] = None,
+        descriptor: Optional[Entries] = None,
         cost: int = 1,
         costs: Optional[Mapping[str, int]] = None,
         peek: bool = False,
@@ -78,7 +80,8 @@ class Weir(abc.ABC):
         is held, see `reserve`: the verdict has a `hold`, for `settle`, `renew` and `refund`."""
         return self._ask(
             make_request(
-                event=event, key=key, user=user, ip=ip, peer=peer, method=method, path=path, host=host, headers=headers,
+                event=event, key=key, user=user, ip=ip, peer=peer, method=method, path=path, host=host, domain=domain,
+                headers=headers, descriptor=descriptor,
                 cost=cost, costs=costs, peek=peek, refundable=refundable, ttl=ttl, on_expiry=on_expiry,
             )
         )  # fmt: skip
@@ -94,7 +97,9 @@ class Weir(abc.ABC):
         method: Optional[str] = None,
         path: Union[str, bytes, None] = None,
         host: Optional[str] = None,
+        domain: Optional[Text] = None,
         headers: Optional[Headers] = None,
+        descriptor: Optional[Entries] = None,
         cost: int = 1,
         costs: Optional[Mapping[str, int]] = None,
         peek: bool = False,
@@ -105,7 +110,8 @@ class Weir(abc.ABC):
         """The same for coroutines: it never blocks the event loop."""
         return await self._ask_async(
             make_request(
-                event=event, key=key, user=user, ip=ip, peer=peer, method=method, path=path, host=host, headers=headers,
+                event=event, key=key, user=user, ip=ip, peer=peer, method=method, path=path, host=host, domain=domain,
+                headers=headers, descriptor=descriptor,
                 cost=cost, costs=costs, peek=peek, refundable=refundable, ttl=ttl, on_expiry=on_expiry,
             )
         )  # fmt: skip
@@ -122,7 +128,9 @@ class Weir(abc.ABC):
         method: Optional[str] = None,
         path: Union[str, bytes, None] = None,
         host: Optional[str] = None,
+        domain: Optional[Text] = None,
         headers: Optional[Headers] = None,
+        descriptor: Optional[Entries] = None,
         cost: int = 1,
         costs: Optional[Mapping[str, int]] = None,
         on_expiry: Literal["release", "keep"] = "release",
@@ -134,7 +142,8 @@ class Weir(abc.ABC):
         return Reservation(
             self,
             make_request(
-                event=event, key=key, user=user, ip=ip, peer=peer, method=method, path=path, host=host, headers=headers,
+                event=event, key=key, user=user, ip=ip, peer=peer, method=method, path=path, host=host, domain=domain,
+                headers=headers, descriptor=descriptor,
                 cost=cost, costs=costs, ttl=ttl, on_expiry=on_expiry,
             ),
         )  # fmt: skip

@@ -91,9 +91,13 @@ class Usage(ctypes.Structure):
 
 class CRequest(ctypes.Structure):
     _fields_ = [
-        *((name, Str) for name in ("method", "path", "host", "ip", "peer", "user", "event", "key")),
+        *((name, Str) for name in ("method", "path", "host", "ip", "peer", "user", "event", "key", "domain")),
         ("headers", POINTER(Header)),
         ("header_count", c_size_t),
+        ("descriptor", POINTER(Header)),
+        ("descriptor_count", c_size_t),
+        ("given_max", c_uint64),
+        ("given_window_ms", c_uint64),
         ("cost", c_uint64),
         ("costs", POINTER(Cost)),
         ("cost_count", c_size_t),
@@ -102,6 +106,9 @@ class CRequest(ctypes.Structure):
         ("peek", c_bool),
         ("brief", c_bool),
         ("attempt", c_bool),
+        ("charging", ctypes.c_int),
+        ("with", c_void_p),
+        ("own", c_void_p),
         ("context", c_void_p),
         ("receipt", POINTER(Receipt)),
         ("if_held", c_bool),

@@ -11,7 +11,7 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from logging import getLogger
-from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar, Union
 
 from ._base import Weir
 from ._hold import Amounts
@@ -360,12 +360,16 @@ def _c_request(request: Request) -> CRequest:
     for name, value in request.attributes:
         setattr(asked, name, Str(value, len(value)))
     if request.headers:
-        found = [Header(Str(name, len(name)), Str(value, len(value))) for name, value in request.headers]
-        asked.headers = (Header * len(found))(*found)
-        asked.header_count = len(found)
+        asked.headers, asked.header_count = _c_pairs(request.headers), len(request.headers)
+    if request.descriptor:
+        asked.descriptor, asked.descriptor_count = _c_pairs(request.descriptor), len(request.descriptor)
     if request.costs:
         asked.costs, asked.cost_count = _c_costs(request.costs), len(request.costs)
     return asked
+
+
+def _c_pairs(pairs: Sequence[Tuple[bytes, bytes]]) -> Any:
+    return (Header * len(pairs))(*(Header(Str(name, len(name)), Str(value, len(value))) for name, value in pairs))
 
 
 def _c_costs(costs: Tuple[Tuple[str, int], ...]) -> Any:

@@ -9,9 +9,11 @@ import uuid
 from typing import Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 Text = Union[str, bytes, int, uuid.UUID]
+Entries = Union[Mapping[str, Text], Iterable[Tuple[Union[str, bytes], Text]]]
 Headers = Union[Mapping[str, str], Mapping[bytes, bytes], Iterable[Tuple[Union[str, bytes], Union[str, bytes]]]]
 
 HEADERS_MAX = 100
+ENTRIES_MAX = 256
 COST_MAX = 2**53 - 1
 TTL_MAX_MS = 24 * 3600 * 1000
 COSTS_MAX = 16  # in other units than requests
@@ -28,6 +30,7 @@ class Request(NamedTuple):
     costs: Tuple[Tuple[str, int], ...] = ()  # in other units than requests
     ttl_ms: int = 0  # of a hold
     keep: bool = False  # a hold that ends by itself stays as a charge
+    descriptor: Tuple[Tuple[bytes, bytes], ...] = ()
 
 
 def octets(value: Text, what: str) -> bytes:
@@ -124,6 +127,18 @@ def header_pairs(headers: Optional[Headers]) -> List[Tuple[bytes, bytes]]:
     return found
 
 
+def entry_pairs(descriptor: Optional[Entries]) -> Tuple[Tuple[bytes, bytes], ...]:
+    if not descriptor:
+        return ()
+    pairs: Iterable[Tuple[Text, Text]] = descriptor.items() if isinstance(descriptor, Mapping) else descriptor
+    found = tuple((octets(key, "the key of an entry"), octets(value, "the value of an entry")) for key, value in pairs)
+    if len(found) > ENTRIES_MAX:
+        raise ValueError(f"{len(found)} entries are too many: {ENTRIES_MAX} at most for a descriptor")
+    if any(not key for key, _ in found):
+        raise ValueError("an entry without a key")
+    return found
+
+
 def make_request(
     *,
     event: Optional[Text] = None,
@@ -134,7 +149,9 @@ def make_request(
     method: Optional[str] = None,
     path: Union[str, bytes, None] = None,
     host: Optional[str] = None,
+    domain: Optional[Text] = None,
     headers: Optional[Headers] = None,
+    descriptor: Optional[Entries] = None,
     cost: int = 1,
     costs: Optional[Mapping[str, int]] = None,
     peek: bool = False,
@@ -142,11 +159,15 @@ def make_request(
     ttl: Optional[float] = None,
     on_expiry: str = "release",
 ) -> Request:
-    texts = (("event", event), ("key", key), ("user", user), ("method", method), ("path", path), ("host", host))
+    texts = (
+        ("event", event), ("key", key), ("user", user), ("method", method), ("path", path), ("host", host), ("domain", domain)
+    )  # fmt: skip
     attributes = [(name, octets(value, name)) for name, value in texts if value is not None]
     attributes += [(name, address(value, name)) for name, value in (("ip", ip), ("peer", peer)) if value]
     requests, others = split_costs(cost, costs)
     ttl_ms, keep = 0 if ttl is None else ttl_in_ms(ttl), is_keep(on_expiry)
     if ttl_ms and peek:
         raise ValueError("peek charges nothing, so that there is nothing to hold: leave ttl out")
-    return Request(attributes, header_pairs(headers), requests, peek, refundable, others, ttl_ms, keep)
+    return Request(
+        attributes, header_pairs(headers), requests, peek, refundable, others, ttl_ms, keep, entry_pairs(descriptor)
+    )

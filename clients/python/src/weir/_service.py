@@ -342,6 +342,8 @@ def _attributes(request: Request) -> List[Word]:
         words += (name, value)
     for header, value in request.headers:
         words += (b"header:" + header, value)
+    for key, value in request.descriptor:
+        words += (b"descriptor:" + key, value)
     return words
 
 

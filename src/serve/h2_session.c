@@ -1,0 +1,568 @@
+/* Streams: nghttp2 calls on_begin_headers · on_header, each · on_frame_recv (headers or body complete) · on_data_chunk ·
+ * read_answer (it can send more of an answer) · on_stream_close. An answer is headers, one message or several, and
+ * trailers; an error is trailers alone. */
+#include "serve/h2_session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/utf8.h"
+#include "serve/server.h"
+
+enum {
+    HEADER_COST = 32,     /* as RFC 9113 counts a header: its bytes, and this */
+    HEADERS_IGNORED = 4,  /* after so many times the maximum the stream is reset, and nobody looks at more */
+    PREFIX = 5,           /* bytes before a message: whether it is compressed, and its length */
+    MESSAGE_MAX = 400,    /* bytes of an encoded grpc-message */
+    RESETS_BURST = 10000, /* streams that a client may reset, as a proxy does whose deadline has passed; … */
+    RESETS_PER_SECOND = 1000,
+    ALLOWANCE_MAX = 4000,       /* frames that ask for nothing: settings, pings, priorities, empty data … */
+    ALLOWANCE_PER_SECOND = 200, /* … and how many more there may be as time passes, … */
+    ALLOWANCE_PER_STREAM = 16,  /* … and for each request */
+    CONTINUATIONS_MAX = 8,
+};
+
+#define NV(name, value)                                                             \
+    {                                                                               \
+        (uint8_t *)(name), (uint8_t *)(value), sizeof(name) - 1, sizeof(value) - 1, \
+            NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE            \
+    }
+
+static const char status_texts[GRPC_STATUSES][3] = { "0", "1",  "2",  "3",  "4",  "5",  "6",  "7", "8",
+                                                     "9", "10", "11", "12", "13", "14", "15", "16" };
+
+static nghttp2_nv status_nv(enum grpc_status status)
+{
+    const char *text = status_texts[status];
+    return (nghttp2_nv){ (uint8_t *)"grpc-status", (uint8_t *)text, 11, strlen(text),
+                         NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE };
+}
+
+/* ---- memory ---- */
+
+static struct h2_stream *stream_take(struct h2 *h2)
+{
+    struct h2_stream *s = h2->spare;
+    if (s) {
+        h2->spare = s->next;
+        h2->spare_count--;
+    } else if (!(s = malloc(sizeof *s)))
+        return NULL;
+    memset(s, 0, offsetof(struct h2_stream, body_inline));
+    s->body_ptr = s->body_inline;
+    s->body_cap = H2_BODY_INLINE;
+    s->answer_ptr = s->answer_inline;
+    s->answer_cap = H2_ANSWER_INLINE;
+    return s;
+}
+
+static void give_back(struct h2 *h2, char **ptr, size_t *cap, char *room, size_t room_cap)
+{
+    if (*ptr == room)
+        return;
+    h2->budget.used -= *cap;
+    free(*ptr);
+    *ptr = room;
+    *cap = room_cap;
+}
+
+static void drop_body(struct h2_stream *s)
+{
+    give_back(s->conn->h2, &s->body_ptr, &s->body_cap, s->body_inline, H2_BODY_INLINE);
+}
+
+static void stream_release(struct h2_stream *s)
+{
+    struct h2 *h2 = s->conn->h2;
+    drop_body(s);
+    give_back(h2, &s->answer_ptr, &s->answer_cap, s->answer_inline, H2_ANSWER_INLINE);
+    if (h2->spare_count == H2_SPARE_STREAMS) {
+        free(s);
+        return;
+    }
+    s->next = h2->spare;
+    h2->spare = s;
+    h2->spare_count++;
+}
+
+/* Makes room for `want` bytes after `used`. False: no memory, or the budget of the loop does not allow it. */
+static bool grow(struct h2 *h2, char **ptr, size_t *cap, char *room, size_t used, size_t want)
+{
+    size_t fresh = *cap;
+    if (want <= *cap - used)
+        return true;
+    while (fresh - used < want)
+        fresh *= 2;
+    size_t counted = *ptr == room ? 0 : *cap;
+    if (!byte_budget_take(&h2->budget, fresh - counted))
+        return false;
+    char *bytes = *ptr == room ? malloc(fresh) : realloc(*ptr, fresh);
+    if (!bytes) {
+        h2->budget.used -= fresh - counted;
+        return false;
+    }
+    if (*ptr == room)
+        memcpy(bytes, room, used);
+    *ptr = bytes;
+    *cap = fresh;
+    return true;
+}
+
+/* ---- streams of a connection ---- */
+
+static void join(struct h2_conn *c, struct h2_stream *s)
+{
+    s->prev = c->last;
+    s->next = NULL;
+    *(c->last ? &c->last->next : &c->first) = s;
+    c->last = s;
+    s->generation = c->generation + 1;
+    c->open++;
+    c->receiving++;
+}
+
+static void set_answered(struct h2_stream *s)
+{
+    if (s->state == H2_RECEIVING)
+        s->conn->receiving--;
+    s->state = H2_ANSWERED;
+    drop_body(s);
+}
+
+/* The answer of the service is not needed any more. */
+static void abandon(struct h2_stream *s)
+{
+    if (s->state == H2_HANDED)
+        s->conn->h2->service->gone(s);
+}
+
+static void leave_generation(const struct h2_stream *s)
+{
+    struct h2_conn *c = s->conn;
+    if (!s->watch && s->generation <= c->generation)
+        c->generation_open--;
+}
+
+static void part(struct h2_stream *s)
+{
+    struct h2_conn *c = s->conn;
+    abandon(s);
+    if (s->watch) {
+        c->watching--;
+        c->h2->watches--;
+    }
+    if (s->state == H2_RECEIVING)
+        c->receiving--;
+    *(s->prev ? &s->prev->next : &c->first) = s->next;
+    *(s->next ? &s->next->prev : &c->last) = s->prev;
+    c->open--;
+    leave_generation(s);
+    c->closed_some = true;
+    stream_release(s);
+}
+
+/* Something is to be sent. In the turn of its connection it is sent at the end; else soon. */
+static void wake(struct h2_conn *c)
+{
+    if (c->in_turn || c->is_dirty)
+        return;
+    c->is_dirty = true;
+    c->dirty_next = c->h2->dirty;
+    c->h2->dirty = c;
+    if (!uv_is_active((uv_handle_t *)&c->h2->flush))
+        uv_idle_start(&c->h2->flush, c->h2->flush_cb);
+}
+
+/* ---- answers ---- */
+
+static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *to, size_t room, uint32_t *flags,
+                           nghttp2_data_source *source, void *data)
+{
+    struct h2_stream *s = source->ptr;
+    size_t rest = s->answer_len - s->answer_sent, n = rest < room ? rest : room;
+    (void)data;
+    memcpy(to, s->answer_ptr + s->answer_sent, n);
+    s->answer_sent += n;
+    if (s->answer_sent < s->answer_len)
+        return (ssize_t)n;
+    if (!s->ended) {
+        s->answer_len = s->answer_sent = 0;
+        return n ? (ssize_t)n : NGHTTP2_ERR_DEFERRED;
+    }
+    *flags |= NGHTTP2_DATA_FLAG_EOF;
+    if (s->plain)
+        return (ssize_t)n;
+    nghttp2_nv trailer = status_nv(s->status);
+    *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    if (nghttp2_submit_trailer(session, id, &trailer, 1) != 0)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    return (ssize_t)n;
+}
+
+static void reset(struct h2_stream *s, uint32_t code)
+{
+    nghttp2_submit_rst_stream(s->conn->session, NGHTTP2_FLAG_NONE, s->id, code);
+    wake(s->conn);
+}
+
+static bool add_message(struct h2_stream *s, sv message)
+{
+    char prefix[PREFIX] = { 0 };
+    if (!grow(s->conn->h2, &s->answer_ptr, &s->answer_cap, s->answer_inline, s->answer_len, PREFIX + message.len))
+        return false;
+    for (int i = 0; i < 4; i++)
+        prefix[1 + i] = (char)(message.len >> (24 - 8 * i));
+    memcpy(s->answer_ptr + s->answer_len, prefix, PREFIX);
+    memcpy(s->answer_ptr + s->answer_len + PREFIX, message.ptr, message.len);
+    s->answer_len += PREFIX + message.len;
+    return true;
+}
+
+static void submit(struct h2_stream *s)
+{
+    static const nghttp2_nv headers[] = { NV(":status", "200"), NV("content-type", "application/grpc") };
+    nghttp2_data_provider provider = { .source.ptr = s, .read_callback = read_answer };
+    if (nghttp2_submit_response(s->conn->session, s->id, headers, 2, &provider) != 0)
+        reset(s, NGHTTP2_INTERNAL_ERROR);
+    wake(s->conn);
+}
+
+void h2_reply(struct h2_stream *s, sv message)
+{
+    set_answered(s);
+    s->ended = true;
+    s->status = GRPC_OK;
+    if (!add_message(s, message)) {
+        h2_fail(s, GRPC_RESOURCE_EXHAUSTED, "out of memory");
+        return;
+    }
+    submit(s);
+}
+
+/* Percent-encoded, as gRPC demands: bytes outside of printable ASCII, and `%`. */
+static size_t encode(const char *text, char to[MESSAGE_MAX])
+{
+    static const char hex[] = "0123456789ABCDEF";
+    size_t len = 0;
+    for (; *text && len + 3 <= MESSAGE_MAX; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c >= ' ' && c <= '~' && c != '%') {
+            to[len++] = (char)c;
+            continue;
+        }
+        to[len++] = '%';
+        to[len++] = hex[c >> 4];
+        to[len++] = hex[c & 15];
+    }
+    return len;
+}
+
+void h2_fail(struct h2_stream *s, enum grpc_status status, const char *message)
+{
+    char encoded[MESSAGE_MAX];
+    nghttp2_nv headers[4] = { NV(":status", "200"), NV("content-type", "application/grpc"), status_nv(status) };
+    set_answered(s);
+    headers[3] = (nghttp2_nv){ (uint8_t *)"grpc-message", (uint8_t *)encoded, 12, encode(message, encoded),
+                               NGHTTP2_NV_FLAG_NO_COPY_NAME };
+    if (nghttp2_submit_response(s->conn->session, s->id, headers, 4, NULL) != 0)
+        reset(s, NGHTTP2_INTERNAL_ERROR);
+    wake(s->conn);
+}
+
+void h2_fail_http(struct h2_stream *s, const char *http_status, sv text)
+{
+    nghttp2_nv headers[] = { { (uint8_t *)":status", (uint8_t *)http_status, 7, strlen(http_status),
+                               NGHTTP2_NV_FLAG_NO_COPY_NAME },
+                             NV("content-type", "text/plain") };
+    nghttp2_data_provider provider = { .source.ptr = s, .read_callback = read_answer };
+    set_answered(s);
+    s->ended = s->plain = true;
+    s->answer_len = text.len < s->answer_cap ? text.len : s->answer_cap;
+    memcpy(s->answer_ptr, text.ptr, s->answer_len);
+    if (nghttp2_submit_response(s->conn->session, s->id, headers, 2, &provider) != 0)
+        reset(s, NGHTTP2_INTERNAL_ERROR);
+    wake(s->conn);
+}
+
+/* ---- streams of several messages ---- */
+
+bool h2_watch(struct h2_stream *s)
+{
+    struct h2 *h2 = s->conn->h2;
+    if (h2->watches == H2_WATCHES_MAX)
+        return false;
+    set_answered(s);
+    leave_generation(s);
+    s->watch = true;
+    h2->watches++;
+    s->conn->watching++;
+    submit(s);
+    return true;
+}
+
+bool h2_watch_send(struct h2_stream *s, sv message)
+{
+    if (!add_message(s, message)) {
+        reset(s, NGHTTP2_INTERNAL_ERROR);
+        return false;
+    }
+    nghttp2_session_resume_data(s->conn->session, s->id); /* fails unless it waits for more, which is well */
+    wake(s->conn);
+    return true;
+}
+
+void h2_watch_end(struct h2_stream *s, enum grpc_status status)
+{
+    s->ended = true;
+    s->status = status;
+    nghttp2_session_resume_data(s->conn->session, s->id);
+    wake(s->conn);
+}
+
+/* ---- what nghttp2 calls ---- */
+
+/* Frames that ask for nothing cost time all the same: a client that sends too many is told to stop. */
+static void spend_allowance(struct h2_conn *c)
+{
+    int64_t now_ms = loop_now_ms(c->h2->loop);
+    if (c->allowance > 0) {
+        c->allowance--;
+        return;
+    }
+    c->allowance = (now_ms - c->allowance_ms) * ALLOWANCE_PER_SECOND / 1000;
+    c->allowance = c->allowance < ALLOWANCE_MAX ? c->allowance : ALLOWANCE_MAX;
+    c->allowance_ms = now_ms;
+    if (c->allowance <= 0)
+        nghttp2_session_terminate_session(c->session, NGHTTP2_ENHANCE_YOUR_CALM);
+}
+
+static bool asks(const nghttp2_frame_hd *hd)
+{
+    return hd->type == NGHTTP2_HEADERS ||
+           (hd->type == NGHTTP2_DATA && (hd->length > 0 || hd->flags & NGHTTP2_FLAG_END_STREAM));
+}
+
+/* nghttp2 ignores a stream that is older than one that was opened already. HTTP/2 makes it an error of the connection. */
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *data)
+{
+    struct h2_conn *c = data;
+    int32_t id = hd->stream_id;
+    if (!asks(hd))
+        spend_allowance(c);
+    if (hd->type != NGHTTP2_HEADERS || id % 2 == 0)
+        return 0;
+    if (id > c->last_id) {
+        if (id > c->last_id + 2) {
+            c->gap_from = c->last_id + 1;
+            c->gap_to = id - 1;
+        }
+        c->last_id = id;
+    } else if (id >= c->gap_from && id <= c->gap_to)
+        nghttp2_session_terminate_session(session, NGHTTP2_PROTOCOL_ERROR);
+    return 0;
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *data)
+{
+    struct h2_conn *c = data;
+    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
+        return 0;
+    struct h2_stream *s = stream_take(c->h2);
+    if (!s)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    s->loop = c->h2->loop;
+    s->conn = c;
+    s->id = frame->hd.stream_id;
+    s->began_ns = c->read_ns;
+    s->deadline_ns = UINT64_MAX;
+    join(c, s);
+    c->allowance += ALLOWANCE_PER_STREAM;
+    nghttp2_session_set_stream_user_data(session, s->id, s);
+    return 0;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_len,
+                     const uint8_t *value, size_t value_len, uint8_t flags, void *data)
+{
+    struct h2_conn *c = data;
+    struct h2_stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    size_t most = c->h2->loop->server->config.header_bytes;
+    (void)flags;
+    if (!s || frame->hd.type != NGHTTP2_HEADERS)
+        return 0;
+    s->header_bytes += name_len + value_len + HEADER_COST;
+    s->header_count++;
+    if (s->header_bytes > most * HEADERS_IGNORED || s->header_count > H2_HEADERS_MAX * HEADERS_IGNORED)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    if (frame->headers.cat == NGHTTP2_HCAT_REQUEST && s->header_bytes <= most && s->header_count <= H2_HEADERS_MAX)
+        c->h2->service->header(s, sv_of((const char *)name, name_len), sv_of((const char *)value, value_len));
+    return 0;
+}
+
+static void headers_done(struct h2_stream *s)
+{
+    struct h2 *h2 = s->conn->h2;
+    if (s->header_bytes > h2->loop->server->config.header_bytes || s->header_count > H2_HEADERS_MAX)
+        h2->service->refuse(s, H2_HEADERS_TOO_LARGE);
+    else
+        h2->service->headers_done(s);
+    if (s->deadline_ns < h2->due_ns) {
+        h2->due_ns = s->deadline_ns;
+        h2->due_changed = true;
+    }
+}
+
+static void complete(struct h2_stream *s)
+{
+    if (s->state != H2_RECEIVING)
+        return;
+    s->state = H2_HANDED;
+    s->conn->receiving--;
+    s->body = sv_of(s->body_ptr, s->body.len);
+    s->conn->h2->service->complete(s);
+}
+
+static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *bytes, size_t len, void *data)
+{
+    struct h2_conn *c = data;
+    struct h2_stream *s = nghttp2_session_get_stream_user_data(session, id);
+    size_t most = c->h2->loop->server->config.request_bytes + PREFIX;
+    (void)flags;
+    if (!s || s->state != H2_RECEIVING || s->drop)
+        return 0;
+    if (len > most - s->body.len) {
+        c->h2->service->refuse(s, H2_BODY_TOO_LARGE);
+        return 0;
+    }
+    if (!grow(c->h2, &s->body_ptr, &s->body_cap, s->body_inline, s->body.len, len)) {
+        c->h2->service->refuse(s, H2_NO_MEMORY);
+        return 0;
+    }
+    memcpy(s->body_ptr + s->body.len, bytes, len);
+    s->body.len += len;
+    return 0;
+}
+
+static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *data)
+{
+    struct h2_conn *c = data;
+    struct h2_stream *s = NULL;
+    bool ends = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+    switch (frame->hd.type) {
+    case NGHTTP2_HEADERS:
+        s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+        if (s && frame->headers.cat == NGHTTP2_HCAT_REQUEST)
+            headers_done(s);
+        if (s && ends)
+            complete(s);
+        break;
+    case NGHTTP2_DATA:
+        s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+        if (s && ends)
+            complete(s);
+        break;
+    case NGHTTP2_PING:
+        if (frame->hd.flags & NGHTTP2_FLAG_ACK && c->conn.state == CONN_STREAM)
+            conn_stream(&c->conn, loop_now_ms(c->h2->loop));
+        break;
+    default:
+        break;
+    }
+    return 0;
+}
+
+/* An answer may end before its request does. The client need not send the rest. */
+static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *data)
+{
+    (void)data;
+    if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
+        frame->hd.flags & NGHTTP2_FLAG_END_STREAM &&
+        nghttp2_session_get_stream_remote_close(session, frame->hd.stream_id) == 0)
+        nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_NO_ERROR);
+    return 0;
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *data)
+{
+    struct h2_stream *s = nghttp2_session_get_stream_user_data(session, id);
+    (void)code, (void)data;
+    if (s)
+        part(s);
+    return 0;
+}
+
+/* ---- time ---- */
+
+void h2_session_sweep(struct h2_conn *c, uint64_t began_before_ns, uint64_t now_ns)
+{
+    for (struct h2_stream *s = c->first, *next; s; s = next) {
+        bool late = s->began_ns < began_before_ns, due = s->deadline_ns <= now_ns;
+        next = s->next;
+        if (s->watch || (!late && !due))
+            continue;
+        if (s->state != H2_ANSWERED) {
+            abandon(s);
+            c->h2->service->refuse(s, H2_OVERDUE);
+        } else if (late)
+            reset(s, NGHTTP2_CANCEL); /* it does not take its answer */
+    }
+}
+
+uint64_t h2_session_due(const struct h2_conn *c)
+{
+    uint64_t due = UINT64_MAX;
+    for (const struct h2_stream *s = c->first; s; s = s->next)
+        if (s->state != H2_ANSWERED && s->deadline_ns < due)
+            due = s->deadline_ns;
+    return due;
+}
+
+/* ---- life ---- */
+
+int h2_session_setup(struct h2 *h2)
+{
+    if (nghttp2_session_callbacks_new(&h2->callbacks) != 0 || nghttp2_option_new(&h2->option) != 0)
+        return UV_ENOMEM;
+    nghttp2_session_callbacks_set_on_begin_frame_callback(h2->callbacks, on_begin_frame);
+    nghttp2_session_callbacks_set_on_begin_headers_callback(h2->callbacks, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(h2->callbacks, on_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(h2->callbacks, on_data_chunk);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(h2->callbacks, on_frame_recv);
+    nghttp2_session_callbacks_set_on_frame_send_callback(h2->callbacks, on_frame_send);
+    nghttp2_session_callbacks_set_on_stream_close_callback(h2->callbacks, on_stream_close);
+    nghttp2_option_set_stream_reset_rate_limit(h2->option, RESETS_BURST, RESETS_PER_SECOND);
+    nghttp2_option_set_max_continuations(h2->option, CONTINUATIONS_MAX);
+    return 0;
+}
+
+void h2_session_teardown(struct h2 *h2)
+{
+    while (h2->spare) {
+        struct h2_stream *s = h2->spare;
+        h2->spare = s->next;
+        free(s);
+    }
+    nghttp2_session_callbacks_del(h2->callbacks);
+    nghttp2_option_del(h2->option);
+}
+
+bool h2_session_begin(struct h2_conn *c)
+{
+    uint32_t header_bytes = (uint32_t)c->h2->loop->server->config.header_bytes;
+    nghttp2_settings_entry settings[] = { { NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, H2_STREAMS_MAX },
+                                          { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, header_bytes } };
+    c->allowance = ALLOWANCE_MAX;
+    c->allowance_ms = loop_now_ms(c->h2->loop);
+    return nghttp2_session_server_new2(&c->session, c->h2->callbacks, c, c->h2->option) == 0 &&
+           nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof settings[0]) == 0;
+}
+
+void h2_session_end(struct h2_conn *c)
+{
+    for (struct h2_stream *s = c->first, *next; s; s = next) {
+        next = s->next;
+        part(s);
+    }
+    nghttp2_session_del(c->session);
+    c->session = NULL;
+}

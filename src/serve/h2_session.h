@@ -1,0 +1,70 @@
+/* Private to h2_conn.c and h2_session.c. */
+#ifndef SERVE_H2_SESSION_H
+#define SERVE_H2_SESSION_H
+
+#include <nghttp2/nghttp2.h>
+
+#include "serve/h2.h"
+
+enum {
+    H2_INPUT_BYTES = 64 << 10,
+    H2_OUTPUT_BYTES = 128 << 10, /* for one write */
+    H2_FRAME_MAX = 40 << 10,     /* bytes of the longest frame that is sent: an answer */
+    H2_SPARE_STREAMS = 512,
+};
+
+/* Shared by all connections of a loop. */
+struct h2 {
+    struct loop *loop;
+    const struct h2_service *service;
+    nghttp2_session_callbacks *callbacks;
+    nghttp2_option *option;
+    struct byte_budget budget; /* of bodies, answers and output that do not fit into what each stream has */
+    struct h2_conn *conns;
+    struct h2_conn *dirty; /* have something to send, outside of their turn */
+    struct h2_stream *spare;
+    unsigned spare_count, watches;
+    uint64_t due_ns; /* the earliest deadline that the timer `due` has to notice; UINT64_MAX: none */
+    bool due_changed;
+    uv_idle_t flush;
+    uv_idle_cb flush_cb; /* settles the dirty ones */
+    uv_timer_t tick, due;
+    unsigned handles; /* that are not closed yet */
+    char input[H2_INPUT_BYTES];
+    char output[H2_OUTPUT_BYTES];
+};
+
+struct h2_conn {
+    struct conn conn;
+    uv_poll_t poll;
+    struct h2 *h2;
+    nghttp2_session *session;       /* NULL: nothing has come yet */
+    struct h2_stream *first, *last; /* streams, oldest first */
+    unsigned open, watching, receiving;
+    unsigned generation, generation_open; /* streams whose time the connection's is */
+    bool closed_some;                     /* a stream was closed in this turn */
+    bool in_turn, is_dirty, blocked, noticed, ending, shut_down;
+    uint64_t read_ns;
+    int32_t last_id, gap_from, gap_to; /* the newest stream, and those that the client has skipped last */
+    int64_t pinged_ms;
+    int64_t allowance; /* of frames that ask for nothing; … */
+    int64_t allowance_ms;
+    struct byte_queue out;
+    int events;
+    struct h2_conn *prev, *next, *dirty_next;
+};
+
+/* Sets h2->callbacks and h2->option. Returns 0 or an error of libuv. */
+int h2_session_setup(struct h2 *h2);
+void h2_session_teardown(struct h2 *h2);
+
+/* The client's first bytes are there. False: no memory. */
+bool h2_session_begin(struct h2_conn *c);
+void h2_session_end(struct h2_conn *c); /* its streams are gone */
+
+/* Answers or resets streams that began before, or whose deadline is before, these times. */
+void h2_session_sweep(struct h2_conn *c, uint64_t began_before_ns, uint64_t now_ns);
+/* The earliest deadline of a stream that is not answered. */
+uint64_t h2_session_due(const struct h2_conn *c);
+
+#endif
