@@ -1,7 +1,5 @@
 """A real Envoy, whose rate limit filter asks a real weir."""
 
-import json
-
 import pytest
 
 from support import expect, has, until
@@ -133,20 +131,16 @@ def test_tokens_that_are_known_afterwards(weir):
     """As gateways for language models charge: the response says what it has cost, and an overdraft limit takes it."""
     service = weir(rules(rule("tokens", "user", "{ max: 100, calendar: 1d, overdraft: true }")))
     look = {**USER, "hits_addend": {"number": 0}}
-    charge = {
-        **USER,
-        "hits_addend": {"format": '%DYNAMIC_METADATA(nothing:here)%'},
-        "apply_on_stream_done": True,
-    }
-    charge["hits_addend"] = {"format": "%RESP(x-tokens)%"}
+    charge = {**USER, "hits_addend": {"format": "%RESP(x-tokens)%"}, "apply_on_stream_done": True}
     with Envoy(service.grpc, [("/", [look, charge])]) as envoy:
         envoy.backend.answers["/chat"] = (200, {"x-tokens": "70"}, b"hello")
         ann = {"x-user": "ann"}
-        used = lambda: json.loads(  # noqa: E731
-            service.steer("GET", "/v1/explain?domain=shop&descriptor=user%3Dann").body
-        )
+
+        def used():
+            return service.steer("GET", "/v1/explain?domain=shop&descriptor=user%3Dann").json()["rules"][0]["limits"][0]["used"]
+
         expect(envoy.status("/chat", ann), 200)
-        until(lambda: "70" in str(used()), "the first is charged", pause=0.05)
+        until(lambda: used() == 70, "the first is charged", pause=0.05)
         expect(envoy.status("/chat", ann), 200, "30 are left")
         until(lambda: envoy.status("/chat", ann) == 429, "140 are used, and 100 are the most", pause=0.05)
         expect(envoy.status("/chat", {"x-user": "bob"}), 200)
@@ -162,7 +156,9 @@ rules:
     limits: given
 """
     )
-    limit = {"dynamic_metadata": {"metadata_key": {"key": "limits", "path": [{"key": "x"}]}}}
-    del limit  # Envoy takes it from metadata that a filter before it sets
-    with Envoy(service.grpc, [("/", [USER])]) as envoy:
+    own = {"requests_per_unit": 2, "unit": "HOUR"}
+    limit = {"dynamic_metadata": {"metadata_key": {"key": "limits", "path": [{"key": "own"}]}}}
+    with Envoy(service.grpc, [("/own", [{**USER, "limit": limit}]), ("/", [USER])], metadata={"own": own}) as envoy:
+        expect([envoy.status("/own", {"x-user": "ann"}) for _ in range(3)], [200, 200, 429])
+        expect(envoy.status("/own", {"x-user": "bob"}), 200)
         expect([envoy.status("/", {"x-user": "ann"}) for _ in range(3)], [200] * 3, "nothing is sent, nothing is limited")

@@ -5,7 +5,6 @@ import glob
 import http.client
 import json
 import os
-import socket
 import stat
 import subprocess
 import tempfile
@@ -63,10 +62,12 @@ BY_ADDRESS = {"remote_address": {}}
 class Envoy:
     """with Envoy(service.grpc, routes=[…]) as e: e.ask("/", {"x-user": "ann"})
 
-    routes: (prefix, rate_limits) for each; `filters` adds to the settings of the rate limit filter."""
+    routes: (prefix, rate_limits) for each. metadata: what a filter before that of the rate limits knows of each request, under the
+    name `limits`. Further arguments are settings of the rate limit filter."""
 
-    def __init__(self, weir, routes, domain="shop", **settings):
+    def __init__(self, weir, routes, domain="shop", metadata=None, **settings):
         self.weir, self.routes, self.domain, self.settings = weir, routes, domain, settings
+        self.metadata = metadata
         self.process = self.backend = None
 
     def configuration(self):
@@ -87,14 +88,26 @@ class Envoy:
                 **self.settings,
             },
         }
+        filters = [limit, router]
+        if self.metadata:
+            kind = "type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config"
+            set_metadata = {"@type": kind, "metadata": [{"metadata_namespace": "limits", "value": self.metadata}]}
+            filters.insert(0, {"name": "envoy.filters.http.set_metadata", "typed_config": set_metadata})
+        # Limits of the route itself (`rate_limits` beside `cluster`) have no hits_addend and are not applied afterwards.
+        kind = "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute"
         routes = [
-            {"match": {"prefix": prefix}, "route": {"cluster": "backend", "rate_limits": limits}} for prefix, limits in self.routes
+            {
+                "match": {"prefix": prefix},
+                "route": {"cluster": "backend"},
+                "typed_per_filter_config": {"envoy.filters.http.ratelimit": {"@type": kind, "rate_limits": limits}},
+            }
+            for prefix, limits in self.routes
         ]
         manager = {
             "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
             "stat_prefix": "front",
             "use_remote_address": True,
-            "http_filters": [limit, router],
+            "http_filters": filters,
             "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
         }
         listener = {
@@ -183,8 +196,3 @@ class Envoy:
         """Envoy's own counters whose names contain this."""
         text = self.talk(self.admin, "GET", "/stats?filter=" + part, {}).body.decode()
         return {line.split(": ")[0]: int(line.split(": ")[1]) for line in text.splitlines() if ": " in line}
-
-
-def free_place():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return s.getsockname()
