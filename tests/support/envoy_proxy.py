@@ -153,7 +153,7 @@ class Envoy:
             json.dump(self.configuration(), out)
         with open(self.path("log"), "wb") as log:
             self.process = subprocess.Popen(
-                [program(), "-c", self.path("config.json"), "--concurrency", "1", "--log-level", "warning", "--use-dynamic-base-id",
+                [program(), "-c", self.path("config.json"), "--concurrency", "1", "--log-level", "warning", "--disable-hot-restart",
                  "--admin-address-path", self.path("admin")],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**ENVIRONMENT, "TMPDIR": self.folder.name},
             )  # fmt: skip
