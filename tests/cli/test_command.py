@@ -141,11 +141,11 @@ def test_manual_mentions_every_option():
 
     main = page("weir.1")
     for command in COMMANDS:
-        name = "weir-convert-hodor.1" if command == "convert" else f"weir-{command}.1"
-        text = page(name)
-        has(main, name[:-2])
+        names = ["weir-convert-envoy.1", "weir-convert-hodor.1"] if command == "convert" else [f"weir-{command}.1"]
+        text = "".join(map(page, names))
+        has(main, *(name[:-2] for name in names))
         for option in options_of(run(command, "--help").stdout):
-            assert f"Fl -{option}" in text or f"--{option}" in text, f"{name} does not mention --{option}"
+            assert f"Fl -{option}" in text or f"--{option}" in text, f"{names} do not mention --{option}"
 
 
 def test_unknown_words():

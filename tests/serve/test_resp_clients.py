@@ -110,7 +110,7 @@ def test_redis_py():
         expect(r.execute_command("WEIR.CHECK", *attributes)[:5], [0, "route", "hour", 2, 0])
         expect(r.execute_command("WEIR.CHECK", *attributes[:-1], "red")[:5], [1, "route", "hour", 2, 1])
         names = ", ".join(map(str, FIELDS))
-        fails(f"unknown attribute 'kay'; allowed: {names}, cost, cost:UNIT, header:NAME, reply and answer",
+        fails(f"unknown attribute 'kay'; allowed: {names}, cost, cost:UNIT, header:NAME, descriptor:KEY, reply and answer",
               r.execute_command, "WEIR.CHECK", "kay", "x")
         fails("DB index is out of range", r.execute_command, "SELECT", 16)
         fails("unknown command 'GET', with args beginning with: 'x' " + HINT, r.get, "x")
