@@ -348,8 +348,14 @@ static void give_back_slice_any(struct decision *d, struct counter *c)
     set_counted(c, *c->state, true);
 }
 
+/* What the store was asked to give back, and may have, is not given back here, too: twice would admit too much, and not at
+ * all is on the safe side. */
 static void give_back_standin_any(struct decision *d, struct counter *c)
 {
+    if (remote_of(d, c)->cell && d->remote->call.result != STORE_UNSENT) {
+        set_counted(c, *c->state, true);
+        return;
+    }
     struct cells_ask owed = c->ask;
     owed.key = debt_cell(c);
     owed.limit = counter_limit(c);

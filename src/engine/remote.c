@@ -129,7 +129,7 @@ static void make_key(const struct decision *d, struct facts *facts, size_t i)
 static bool lacks_key(const struct decision *d, size_t i)
 {
     const struct counter *c = &d->counters[i];
-    return c->kind != COUNTER_CELL && c->kind != COUNTER_JOINED && is_first(c) && d->remote->counters[i].key_len == 0;
+    return c->kind != COUNTER_CELL && is_first(c) && d->remote->counters[i].key_len == 0;
 }
 
 void remote_make_keys(struct decision *d)

@@ -26,14 +26,21 @@ static bool wants(struct reader *r, const struct wire_field *field, enum wire_ty
     return field->type == type || fail(r, ENVOY_REJECTED, "field %s has the wrong type", name);
 }
 
-static bool take_text(struct reader *r, const struct wire_field *field, const char *name, sv *ret)
+/* A value often comes from a client's header, which may have any bytes. If they made the call fail, Envoy would let the
+ * request pass. */
+static bool take_bytes(struct reader *r, const struct wire_field *field, const char *name, sv *ret)
 {
     if (!wants(r, field, WIRE_BYTES, name))
         return false;
-    if (!utf8_valid(field->bytes))
-        return fail(r, ENVOY_MALFORMED, "field %s is not UTF-8", name);
     *ret = field->bytes;
     return true;
+}
+
+static bool take_text(struct reader *r, const struct wire_field *field, const char *name, sv *ret)
+{
+    if (!take_bytes(r, field, name, ret))
+        return false;
+    return utf8_valid(*ret) || fail(r, ENVOY_MALFORMED, "field %s is not UTF-8", name);
 }
 
 /* True: a field was read. False: the end, or an error. */
@@ -107,7 +114,7 @@ static bool take_entry(struct reader *r, const struct wire_field *field)
     while (next(r, &at, &inner, "descriptors.entries")) {
         if (inner.number == 1 && !take_text(r, &inner, "descriptors.entries.key", &key))
             return false;
-        if (inner.number == 2 && !take_text(r, &inner, "descriptors.entries.value", &value))
+        if (inner.number == 2 && !take_bytes(r, &inner, "descriptors.entries.value", &value))
             return false;
     }
     if (r->error != ENVOY_OK)

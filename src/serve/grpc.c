@@ -122,7 +122,8 @@ static void take_timeout(struct h2_stream *stream, sv text)
     stream->bad_timeout = text.len < 2 || text.len > TIMEOUT_DIGITS_MAX + 1 || !unit_ns ||
                           !sv_u64(sv_of(text.ptr, text.len - 1), 99999999, &number);
     if (!stream->bad_timeout)
-        stream->deadline_ns = stream->began_ns + number * unit_ns;
+        stream->deadline_ns =
+            number < (UINT64_MAX - stream->began_ns) / unit_ns ? stream->began_ns + number * unit_ns : UINT64_MAX;
 }
 
 static void on_header(struct h2_stream *stream, sv name, sv value)
@@ -149,6 +150,8 @@ static void on_headers_done(struct h2_stream *stream)
 {
     const struct method *method = stream->method;
     stream->drop = !stream->post || !stream->grpc || !method || !has_token(stream, method) || stream->bad_timeout;
+    if (stream->drop)
+        stream->deadline_ns = UINT64_MAX; /* it is answered in any case, and strangers set no timers */
 }
 
 static void refuse_call(struct h2_stream *stream)

@@ -23,6 +23,7 @@ enum {
     NOTICE_MS = 1000, /* a connection that will be closed, because it is idle, is told so before */
     PINGS_PER_TIMEOUT = 3,
     STREAM_MS_LEAST = 5000, /* see conns.c */
+    DUE_STEP_MS = 5, /* deadlines are kept to this: clients must not make the loop look at all connections all the time */
     NS_PER_MS = 1000000,
 };
 
@@ -151,7 +152,8 @@ static void set_due(struct h2 *h2)
         return;
     h2->due_changed = false;
     uint64_t now_ns = uv_hrtime();
-    uint64_t wait_ms = h2->due_ns <= now_ns ? 0 : (h2->due_ns - now_ns) / NS_PER_MS;
+    uint64_t wait_ms = h2->due_ns <= now_ns ? 0 : (h2->due_ns - now_ns) / NS_PER_MS + 1;
+    wait_ms = wait_ms < DUE_STEP_MS ? DUE_STEP_MS : wait_ms;
     if (h2->due_ns != UINT64_MAX)
         uv_timer_start(&h2->due, on_due, wait_ms, 0);
 }
@@ -273,9 +275,11 @@ static void on_due(uv_timer_t *timer)
     uint64_t now_ns = uv_hrtime();
     h2->due_ns = UINT64_MAX;
     for (struct h2_conn *c = h2->conns; c; c = c->next) {
-        h2_session_sweep(c, 0, now_ns);
-        uint64_t due = h2_session_due(c);
-        h2->due_ns = due < h2->due_ns ? due : h2->due_ns;
+        if (c->due_ns <= now_ns) {
+            h2_session_sweep(c, 0, now_ns);
+            h2_session_find_due(c);
+        }
+        h2->due_ns = c->due_ns < h2->due_ns ? c->due_ns : h2->due_ns;
     }
     h2->due_changed = true;
     set_due(h2);
@@ -364,6 +368,7 @@ void h2_accept(void *data, int fd, const struct sockaddr_storage *peer)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     c->poll.data = c;
     c->h2 = h2;
+    c->due_ns = UINT64_MAX;
     c->out.budget = &h2->budget;
     c->conn.shut = shut_conn;
     c->conn.fd = fd;

@@ -43,11 +43,15 @@ static nghttp2_nv status_nv(enum grpc_status status)
 static struct h2_stream *stream_take(struct h2 *h2)
 {
     struct h2_stream *s = h2->spare;
+    if (!byte_budget_take(&h2->budget, sizeof *s))
+        return NULL;
     if (s) {
         h2->spare = s->next;
         h2->spare_count--;
-    } else if (!(s = malloc(sizeof *s)))
+    } else if (!(s = malloc(sizeof *s))) {
+        h2->budget.used -= sizeof *s;
         return NULL;
+    }
     memset(s, 0, offsetof(struct h2_stream, body_inline));
     s->body_ptr = s->body_inline;
     s->body_cap = H2_BODY_INLINE;
@@ -75,6 +79,7 @@ static void stream_release(struct h2_stream *s)
 {
     struct h2 *h2 = s->conn->h2;
     drop_body(s);
+    h2->budget.used -= sizeof *s;
     give_back(h2, &s->answer_ptr, &s->answer_cap, s->answer_inline, H2_ANSWER_INLINE);
     if (h2->spare_count == H2_SPARE_STREAMS) {
         free(s);
@@ -406,6 +411,8 @@ static void headers_done(struct h2_stream *s)
         h2->service->refuse(s, H2_HEADERS_TOO_LARGE);
     else
         h2->service->headers_done(s);
+    if (s->deadline_ns < s->conn->due_ns)
+        s->conn->due_ns = s->deadline_ns;
     if (s->deadline_ns < h2->due_ns) {
         h2->due_ns = s->deadline_ns;
         h2->due_changed = true;
@@ -508,13 +515,12 @@ void h2_session_sweep(struct h2_conn *c, uint64_t began_before_ns, uint64_t now_
     }
 }
 
-uint64_t h2_session_due(const struct h2_conn *c)
+void h2_session_find_due(struct h2_conn *c)
 {
-    uint64_t due = UINT64_MAX;
+    c->due_ns = UINT64_MAX;
     for (const struct h2_stream *s = c->first; s; s = s->next)
-        if (s->state != H2_ANSWERED && s->deadline_ns < due)
-            due = s->deadline_ns;
-    return due;
+        if (s->state != H2_ANSWERED && s->deadline_ns < c->due_ns)
+            c->due_ns = s->deadline_ns;
 }
 
 /* ---- life ---- */

@@ -19,7 +19,7 @@ struct h2 {
     const struct h2_service *service;
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;
-    struct byte_budget budget; /* of bodies, answers and output that do not fit into what each stream has */
+    struct byte_budget budget; /* of streams, and of bodies, answers and output that do not fit into what each stream has */
     struct h2_conn *conns;
     struct h2_conn *dirty; /* have something to send, outside of their turn */
     struct h2_stream *spare;
@@ -45,6 +45,7 @@ struct h2_conn {
     bool closed_some;                     /* a stream was closed in this turn */
     bool in_turn, is_dirty, blocked, noticed, ending, shut_down;
     uint64_t read_ns;
+    uint64_t due_ns;                   /* no stream has an earlier deadline */
     int32_t last_id, gap_from, gap_to; /* the newest stream, and those that the client has skipped last */
     int64_t pinged_ms;
     int64_t allowance; /* of frames that ask for nothing; … */
@@ -64,7 +65,7 @@ void h2_session_end(struct h2_conn *c); /* its streams are gone */
 
 /* Answers or resets streams that began before, or whose deadline is before, these times. */
 void h2_session_sweep(struct h2_conn *c, uint64_t began_before_ns, uint64_t now_ns);
-/* The earliest deadline of a stream that is not answered. */
-uint64_t h2_session_due(const struct h2_conn *c);
+/* Sets c->due_ns to the earliest deadline of a stream that is not answered. */
+void h2_session_find_due(struct h2_conn *c);
 
 #endif

@@ -8,7 +8,7 @@
 
 enum {
     DEPTH_MAX = RULE_HEADERS_MAX, /* entries of a descriptor that a rule can name */
-    HASH_DIGITS = 8,
+    HASH_DIGITS = 16,
     LENGTH_MAX_S = 3650 * 86400,
 };
 
@@ -63,6 +63,20 @@ static void clean(char *text, size_t len)
     }
 }
 
+/* Cuts the id, at the end of a character, so that a hash has room after it. */
+static void end_in_hash(struct buf *id, uint64_t hash)
+{
+    size_t room = WEIR_ID_MAX - HASH_DIGITS - 1;
+    if (id->failed)
+        return;
+    if (id->len > room) {
+        id->len = room;
+        while (id->len > 0 && ((unsigned char)id->ptr[id->len] & 0xc0) == 0x80)
+            id->len--;
+    }
+    buf_printf(id, "-%016llx", (unsigned long long)hash);
+}
+
 static sv make_id(struct envoy_config *config, const struct envoy_domain *domain, const struct envoy_node *node,
                   bool hashed)
 {
@@ -74,13 +88,8 @@ static sv make_id(struct envoy_config *config, const struct envoy_domain *domain
     buf_add(&id, domain->name);
     for (size_t i = 0; i < path.count; i++)
         add_part(&id, path.nodes[i]);
-    if (hashed || id.len > WEIR_ID_MAX) {
-        size_t room = WEIR_ID_MAX - HASH_DIGITS - 1;
-        id.len = id.len < room ? id.len : room;
-        while (id.len > 0 && ((unsigned char)id.ptr[id.len - 1] & 0x80)) /* whole characters */
-            id.len--;
-        buf_printf(&id, "-%08x", (unsigned)path_hash(domain, &path));
-    }
+    if (hashed || id.len > WEIR_ID_MAX)
+        end_in_hash(&id, path_hash(domain, &path));
     if (!id.failed)
         clean(id.ptr, id.len);
     sv copy = arena_copy(&config->arena, buf_sv(&id));
@@ -118,9 +127,13 @@ static void make_ids(struct envoy_config *config)
                 all[n++] = node;
             }
     qsort(all, n, sizeof(struct envoy_node *), compare_ids);
-    for (size_t i = 1; i < n; i++)
-        if (sv_eq(all[i]->id, all[i - 1]->id))
-            all[i]->id = make_id(config, domain_of(config, all[i]), all[i], true);
+    /* Each of those that would be the same, so that none depends on its neighbours. */
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && sv_eq(all[end]->id, all[i]->id); end++)
+            ;
+        for (size_t k = i; end - i > 1 && k < end; k++)
+            all[k]->id = make_id(config, domain_of(config, all[k]), all[k], true);
+    }
 }
 
 /* ---- match ---- */
@@ -388,10 +401,11 @@ static void write_given(struct buf *out, const struct envoy_domain *domain)
 {
     CLEANUP(buf_done) struct buf id;
     buf_init(&id, RULE_TEXT_MAX + 40);
-    static const char end[] = ":given";
-    size_t room = WEIR_ID_MAX - (sizeof end - 1);
-    buf_add(&id, sv_of(domain->name.ptr, domain->name.len < room ? domain->name.len : room));
-    buf_add(&id, weir_str(end));
+    buf_printf(&id, "%.*s:given", SV_FMT(domain->name));
+    if (id.len > WEIR_ID_MAX)
+        end_in_hash(&id, path_hash(domain, &(struct path){ .count = 0 }));
+    if (!id.failed)
+        clean(id.ptr, id.len);
     buf_add(out, SV("  # Limits that Envoy sends with a descriptor.\n  - id: "));
     yaml_quote(out, buf_sv(&id));
     buf_add(out, SV("\n    match: { domain: "));

@@ -82,6 +82,15 @@ def test_an_empty_header_is_a_subject(weir):
         expect([envoy.status("/") for _ in range(4)], [200] * 4, "without the header there is no descriptor")
 
 
+def test_any_bytes_are_a_subject(weir):
+    """A value that is not a text must not make the call fail: Envoy would let the request pass."""
+    service = weir(rules(rule("users", "user", "{ max: 2, calendar: 1d }"), rule("all", "all", "{ max: 4, calendar: 1d }")))
+    with Envoy(service.grpc, [("/", [USER, EVERYONE])]) as envoy:
+        expect([envoy.status("/", {"x-user": b"\xff\xfe"}) for _ in range(3)], [200, 200, 429])
+        expect([envoy.status("/", {"x-user": b"\xc3"}) for _ in range(3)], [200, 200, 429])
+        expect(envoy.status("/", {"x-user": b"\x80"}), 429, "all four are used")
+
+
 def test_a_shadow_rule_refuses_nothing(weir):
     service = weir(rules(rule("users", "user", "{ max: 1, calendar: 1d }") + "    mode: shadow\n"))
     with Envoy(service.grpc, [("/", [USER])]) as envoy:
