@@ -225,12 +225,13 @@ bool bound_replaces(const struct bound_rule *rule, uint32_t replaced)
            bsearch(&replaced, rule->replaces, rule->replace_count, sizeof replaced, compare_numbers);
 }
 
-static bool bind_replaces(struct bound *bound, const struct rule_name *names, struct bound_rule *rule)
+static bool bind_replaces(struct bound *bound, const struct rule_name *names, const struct rule *from,
+                          struct bound_rule *rule)
 {
     size_t rules = ruleset_rules(bound->ruleset)->rule_count;
-    uint32_t *list = ARENA_ARRAY(&bound->keys, uint32_t, rule->rule->replace_count);
-    for (size_t i = 0; list && i < rule->rule->replace_count; i++) {
-        const struct bound_rule *other = find_name(names, rules, rule->rule->replaces[i]);
+    uint32_t *list = ARENA_ARRAY(&bound->keys, uint32_t, from->replace_count);
+    for (size_t i = 0; list && i < from->replace_count; i++) {
+        const struct bound_rule *other = find_name(names, rules, from->replaces[i]);
         if (other && other != rule)
             list[rule->replace_count++] = (uint32_t)(other - bound->rules);
     }
@@ -251,7 +252,7 @@ static bool bind_replacing(struct bound *bound)
             continue;
         if (!names && !(names = sort_names(bound)))
             return false;
-        if (!bind_replaces(bound, names, &bound->rules[i]))
+        if (!bind_replaces(bound, names, &rules->rules[i], &bound->rules[i]))
             return false;
     }
     bound->leaves_out = bound->leaves_out || bound->replaces;

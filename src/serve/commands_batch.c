@@ -291,7 +291,9 @@ static size_t copy_list(const struct weir_header *from, size_t count, struct wei
 /* Moves headers, entries and strings to `to`. NULL: moves nothing. Returns the bytes that they take. */
 static size_t copy_request(struct weir_request *r, char *to)
 {
-    struct weir_header *headers = (struct weir_header *)(void *)to, *entries = to ? headers + r->header_count : NULL;
+    struct weir_header *headers = (struct weir_header *)(void *)to, *entries = NULL;
+    if (headers)
+        entries = headers + r->header_count;
     size_t at = (r->header_count + r->descriptor_count) * sizeof *headers;
     for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
         sv text = request_get(r, i);

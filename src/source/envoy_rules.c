@@ -252,9 +252,8 @@ static void write_match(struct buf *out, const struct envoy_domain *domain, cons
     buf_add(out, any ? SV(" }, descriptor_limit: { absent: true } }\n") : SV(", descriptor_limit: { absent: true } }\n"));
 }
 
-static void write_by(struct envoy_config *config, struct buf *out, const struct path *path)
+static void write_by(struct envoy_config *config, struct buf *out, const struct path *path, const struct envoy_node *node)
 {
-    const struct envoy_node *node = path->nodes[path->count - 1];
     size_t count = 0;
     buf_add(out, SV("    by: ["));
     for (size_t i = 0; i < path->count; i++) {
@@ -389,7 +388,7 @@ static void write_rule(struct envoy_config *config, struct buf *out, struct envo
     yaml_quote(out, node->id);
     buf_char(out, '\n');
     write_match(out, domain, &path);
-    write_by(config, out, &path);
+    write_by(config, out, &path, node);
     write_limits(config, out, node);
     write_replaces(out, domain, node);
     if (node->shadow || node->quota)
