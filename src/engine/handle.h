@@ -107,9 +107,11 @@ bool weir_subject_of(struct weir *weir, const struct weir_request *request, cons
 /* The plan of a rule that a request has chosen; an empty name if it has none of its plans. */
 struct recent_plan;
 void weir_plan_of(struct weir *weir, const struct weir_request *request, sv rule_id, struct recent_plan *ret);
-/* The subject that a person names, as weir_subject finds it for a request. Returns what named_begin returns. */
+/* The subject that a person names, as weir_subject finds it for a request, and whether its rule has plans. Returns what
+ * named_begin returns. */
 struct subject_name;
-int weir_name_subject(struct weir *weir, const struct subject_name *name, struct subject *ret, struct weir_error *error);
+int weir_name_subject(struct weir *weir, const struct subject_name *name, struct subject *ret, bool *ret_plans,
+                      struct weir_error *error);
 
 /* Writes the client's address as rules see it. Returns its length; 0 if there is none. */
 size_t weir_client(struct weir *weir, const struct weir_request *request, char out[IP_TEXT_MAX]);

@@ -113,13 +113,15 @@ void weir_plan_of(struct weir *weir, const struct weir_request *request, sv rule
     hazard_release();
 }
 
-int weir_name_subject(struct weir *weir, const struct subject_name *name, struct subject *ret, struct weir_error *error)
+int weir_name_subject(struct weir *weir, const struct subject_name *name, struct subject *ret, bool *ret_plans,
+                      struct weir_error *error)
 {
     struct named named;
     int r = named_begin(weir, name, &named, error);
     if (r < 0)
         return r;
     subject_fill(ret, named.rule->rule, named.values, cells_hash_key(named.bound->cells));
+    *ret_plans = named.rule->rule->plan_count > 0;
     named_end(&named);
     return 0;
 }

@@ -64,9 +64,13 @@ static int last_plan(const struct server *server, const struct subject_name *nam
     struct subject subject;
     struct weir_error error;
     uint64_t left_out;
+    bool plans;
     ret->name[0] = '\0';
-    if (weir_name_subject(server->weir, name, &subject, &error) < 0) /* who looks at the subject reports what is wrong */
+    if (weir_name_subject(server->weir, name, &subject, &plans, &error) <
+        0) /* who looks at the subject reports what is wrong */
         return error.code == WEIR_E_NO_MEMORY ? WEIR_E_NO_MEMORY : 0;
+    if (!plans)
+        return 0;
     int r = refusals_collect(server->refusals, 0, recent_newest(), weir_str(name->rule), RECENT_SLOTS, &list, &left_out);
     for (size_t i = 0; r == 0 && i < list.count; i++)
         if (list.entries[i].subject.key == subject.key) {

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -149,8 +150,7 @@ static int fail(struct counts_db *db, int status, struct weir_error *error)
     return err_set(error, WEIR_E_SYSTEM, "%s: %s", db->path, why);
 }
 
-/* Creates what the file lacks: all of it, or what came after its version. A file that others could read has subjects in it
- * from now on. */
+/* Creates what the file lacks: all of it, or what came after its version. */
 static int complete_file(struct counts_db *db, int64_t version)
 {
     char set[40];
@@ -160,8 +160,6 @@ static int complete_file(struct counts_db *db, int64_t version)
         status = lite_run(db->db, upgrade);
     if (status == SQLITE_OK)
         status = lite_run(db->db, lists_schema);
-    if (status == SQLITE_OK && version > 0 && chmod(db->path, FILE_MODE) < 0)
-        status = SQLITE_PERM;
     return status == SQLITE_OK ? lite_run(db->db, set) : status;
 }
 
@@ -199,13 +197,22 @@ static int set_up(struct counts_db *db)
     return status == SQLITE_OK ? begin_file(db) : status;
 }
 
-/* SQLite would let others read a new file. Its further files get the mode of this one. It is closed before SQLite opens it:
- * closing it later would release the locks of SQLite. */
-static void create_file(const char *path)
+/* SQLite would let others read a new file. Its further files get the mode of this one, unless they are there already: from
+ * an earlier version, or copied. The file is closed before SQLite opens it: closing it later would release the locks of
+ * SQLite. */
+static bool make_private(const char *path)
 {
+    static const char *const ends[] = { "", "-wal", "-shm" };
+    bool done = true;
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, FILE_MODE);
     if (fd >= 0)
         close(fd);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char name[PATH_MAX + 8];
+        int len = snprintf(name, sizeof name, "%s%s", path, ends[i]);
+        done = done && len < (int)sizeof name && (chmod(name, FILE_MODE) == 0 || errno == ENOENT);
+    }
+    return done;
 }
 
 /* Whoever removed the file wants a new one. */
@@ -216,9 +223,9 @@ static int need_file(struct counts_db *db, struct weir_error *error)
     if (db->db && sqlite3_file_control(db->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && !moved)
         return 0;
     shut(db);
-    create_file(db->path);
+    bool private = make_private(db->path);
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    int status = sqlite3_open_v2(db->path, &db->db, flags, NULL);
+    int status = private ? sqlite3_open_v2(db->path, &db->db, flags, NULL) : SQLITE_PERM;
     if (status == SQLITE_OK)
         status = set_up(db);
     return status == SQLITE_OK ? 0 : fail(db, status, error);

@@ -2,6 +2,9 @@
  * damaged cost themselves only. */
 #include "counts_place.h"
 
+#include <fcntl.h>
+
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "serve/counts_lists.h"
 
@@ -253,7 +256,12 @@ static void a_file_of_version_1_is_taken_over(void **state)
     "INSERT INTO rules_" step " VALUES (1800014400, 0, 3, 0, 0), (1800014400, 1, 2, 0, 0);"
             OLD("10") OLD("300") "INSERT INTO names VALUES (1, 'a', 1800014400); PRAGMA user_version = 1");
     assert_int_equal(chmod(place->path, 0644), 0);
+    char wal[80];
+    snprintf(wal, sizeof wal, "%s-wal", place->path);
+    CLEANUP_CLOSE int left = open(wal, O_WRONLY | O_CREAT, 0644); /* of a service that was killed */
     assert_string_equal(passed(place, "a", NOON, 10, 1), "2");
+    assert_int_equal(stat(wal, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
     add(place, NOON + 10, "a", 4);
     assert_string_equal(passed(place, "a", NOON, 10, 2), "2,4");
     assert_string_equal(passed(place, STATS_OTHER, NOON, 10, 2), "3,0");
