@@ -68,9 +68,12 @@ function form(document, changed) {
     const periodTyped = (typed) => {
       set(length, typed || undefined);
       if (length === "per" && Object.hasOwn(CALENDAR, typed) !== isUnit) {
+        // A period is typed key by key: what does not go with "mont" is there again at "month".
+        const { algorithm, tz, ...rest } = limit, zoneTyped = zone.querySelector("input").value.trim();
+        const before = waiting;
+        waiting = algorithm;
         isUnit = !isUnit;
-        const { algorithm, tz, ...rest } = limit;
-        put(isUnit ? { ...rest, ...(tz ? { tz } : {}) } : rest);
+        put({ ...rest, ...(before ? { algorithm: before } : {}), ...(isUnit && zoneTyped ? { tz: zoneTyped } : {}) });
       }
       sync();
     };
@@ -80,7 +83,7 @@ function form(document, changed) {
       put(one === "calendar" ? { ...limit, algorithm: Object.hasOwn(CALENDAR, unit) ? undefined : one, [length]: unit } : { ...rest, per: CALENDAR[period] ?? period, algorithm: one });
       row.replaceWith(drawLimit(limit, i));
     };
-    let isUnit = isCalendar(limit);
+    let isUnit = isCalendar(limit), waiting; // the algorithm of the other kind of period
     const way = !slots && select("counted as", `${where}.algorithm`, ALGORITHMS, counted(), countedAs);
     const zone = !slots && text("time zone", "tz", "Asia/Shanghai; empty: UTC");
     const period = !slots && input("in", `${where}.${length}`, limit[length], periodTyped, "60s or 1d: any time of this length; day or month: of the calendar");

@@ -296,6 +296,24 @@ def test_the_period_says_how_it_is_counted(served, page):
     served.steer("DELETE", "/v1/rules/periods")
 
 
+def test_a_period_typed_key_by_key(served, page):
+    """What stands in the field between two periods, such as "mont", takes nothing away."""
+    served.steer("PUT", "/v1/rules/zoned", {"match": {"event": "zoned"}, "limits": [{"max": 7, "per": "day", "tz": "Asia/Shanghai"}, {"max": 9, "per": "1h", "algorithm": "fixed_window"}]})
+    view(page, "#/rule/zoned", "What it does")
+    page.click("Edit…")
+    first, second = (one for one in page.find("dialog .field input") if one.get_attribute("value") in ("day", "1h"))
+    first.send_keys("\ue003" * 3 + "month")
+    second.send_keys("\ue003" * 2 + "day")
+    second.send_keys("\ue003" * 3 + "2h")
+    page.click("Review…")
+    page.see("7 per month (Asia/Shanghai)")
+    page.click("Save")
+    page.see("zoned is in force")
+    expect(served.steer("GET", "/v1/rules/zoned").json()["rule"]["limits"],
+           [{"max": 7, "per": "month", "tz": "Asia/Shanghai"}, {"max": 9, "per": "2h", "algorithm": "fixed_window"}])
+    served.steer("DELETE", "/v1/rules/zoned")
+
+
 def test_back_to_the_edit(served, page):
     """To see what it would have done costs nothing of what was typed; nor does Escape."""
     served.steer("PUT", "/v1/rules/thought", {"match": {"event": "thought"}, "limits": [{"max": 1, "per": "1h"}]})
