@@ -300,5 +300,5 @@ export function edit(row, candidate, written) {
     const show = (part) => room.replaceChildren(part);
     draw();
     return room;
-  }, { class: "wide", guard: () => !isTouched() || confirmed("Drop your changes?", "What you have typed is not saved.", "Drop them") });
+  }, { class: "wide", unsaved: isTouched, guard: () => !isTouched() || confirmed("Drop your changes?", "What you have typed is not saved.", "Drop them") });
 }

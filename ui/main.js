@@ -1,6 +1,6 @@
 // The frame of the page: signing in, the bar, and which view is shown.
 import { ask, author, get, service, session } from "./api.js";
-import { button, clearNotes, dialog, field, fieldError, h } from "./dom.js";
+import { button, clearNotes, closeDialogs, dialog, field, fieldError, h, isUnsaved, leaveDialogs } from "./dom.js";
 import { errorText, instant } from "./format.js";
 import { stop, watch } from "./live.js";
 import * as changes from "./view_changes.js";
@@ -224,11 +224,18 @@ async function begin() {
   }
 }
 
-window.addEventListener("hashchange", () => {
-  for (const one of document.querySelectorAll("dialog[open]")) one.close();
+window.addEventListener("hashchange", async ({ oldURL, newURL }) => {
+  // Back goes without asking: the address stays until somebody says that what was typed may go.
+  if (isUnsaved()) {
+    history.replaceState(null, "", oldURL);
+    if (await leaveDialogs()) location.replace(newURL);
+    return;
+  }
+  closeDialogs();
   clearNotes();
   show();
 });
+window.addEventListener("beforeunload", (event) => isUnsaved() && event.preventDefault());
 window.addEventListener("again", () => show({ focus: false }));
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();

@@ -342,6 +342,32 @@ def test_back_to_the_edit(served, page):
     served.steer("DELETE", "/v1/rules/thought")
 
 
+def test_back_asks_before_an_edit_is_lost(served, page):
+    view(page, "#/rules", "New rule…")
+    view(page, "#/rule/budget", "What it does")
+    unload = "return window.dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+    page.click("Edit…")
+    page.see("Edit budget")
+    expect(page.driver.execute_script(unload), True, "nothing is typed")
+    page.fill("At most", "4999")
+    expect(page.driver.execute_script(unload), False, "the browser asks")
+    for leave in (page.driver.back, lambda: page.go("#/rules")):
+        leave()
+        page.see("Drop your changes?")
+        page.click("Cancel", within=page.dialog)
+        page.gone("Drop your changes?")
+        page.see("Edit budget")
+        expect(page.label("At most").get_attribute("value"), "4999")
+        has(page.driver.current_url, "#/rule/budget")
+    page.go("#/rules")
+    page.click("Drop them")
+    page.see("New rule…")
+    expect(page.find("dialog"), [])
+    has(page.driver.current_url, "#/rules")
+    expect(page.driver.execute_script(unload), True)
+    expect(served.steer("GET", "/v1/rules/budget").json()["rule"]["limits"][0]["max"], 5000)
+
+
 def test_a_rule_is_written_as_yaml(served, page):
     view(page, "#/rules", "New rule…")
     page.click("New rule…")
