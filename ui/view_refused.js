@@ -21,6 +21,8 @@ async function nobody(last, rule, more) {
     return empty("Nobody was refused in the last minute", h("p", null, counted ? `${found} counted in the last hour. ` : "", h("a", { href: more({ last: "1h" }) }, "Show the last hour")));
   if (counted)
     return empty("No names are known", h("p", null, `${found} counted in the last ${time}, but weir does not know whom any more: the lists of names were not kept over a restart (option keep-subjects), or lack the last seconds before a crash.`));
+  if (data && counted === null)
+    return empty("Nobody is listed", h("p", null, `Whether anybody was refused in the last ${time} is not known: ${rule ? `${rule} was not counted alone` : "nothing was counted"}.`));
   return empty("Nobody was refused", h("p", null, data ? `No refusal was counted in the last ${time}.` : "The counts cannot be read at the moment."));
 }
 

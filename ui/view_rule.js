@@ -48,6 +48,11 @@ async function overrides(id, after, again) {
     data.overrides.length > OVERRIDES && h("a", { class: "button", href: `#/rule/${encodeURIComponent(id)}${query({ after: list.at(-1).subject })}` }, "Next page"));
 }
 
+function totals({ passed, refused, would_refuse: would }) {
+  if (sum(passed) === null) return "It was not counted in this time: weir did not run, or counted it together with other rules.";
+  return `${number(sum(passed))} passed, ${number(sum(refused))} refused, ${number(sum(would))} would have been refused`;
+}
+
 /** The YAML has it as it is written; people have a time zone. */
 function expires({ expires: at }) {
   const instant = typeof at === "number" ? new Date(at * 1000).toISOString() : at;
@@ -80,7 +85,7 @@ export async function show({ words: [id], parameters, again }) {
       h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "What it does"),
         choice("Time", RANGES, range.key, (one) => (location.hash = `#/rule/${encodeURIComponent(id)}${query({ range: one.key })}`))),
         plot ?? h("p", { class: "quiet" }, "Nothing was counted yet."),
-        counts && h("p", { class: "quiet" }, `${number(sum(counts.passed))} passed, ${number(sum(counts.refused))} refused, ${number(sum(counts.would_refuse))} would have been refused`))),
+        counts && h("p", { class: "quiet" }, totals(counts)))),
     await overrides(id, parameters.get("after"), again).catch((error) => h("p", { class: "banner mild" }, error.message)),
     history && h("section", { class: "card" }, h("h2", null, "History"), changesTable(history.events, async (event) => (await undo(event)) && again())),
   ].filter(Boolean);
