@@ -623,6 +623,10 @@ def test_why(served, page):
     page.click("Why?", within=lambda: next(one for one in page.find("tr") if "refused-one" in one.text))
     page.see("It would be refused by ocr, limit hour")
     shot(page, "why")
+    served.steer("PUT", "/v1/rules/never", {"match": {"event": "never"}, "limits": "0 per 1h"})
+    view(page, "#/why?event=never", "It would be refused by never", "no wait will help")
+    expect("retry in" in page.find(".banner[role=status]")[0].text, False)
+    served.steer("DELETE", "/v1/rules/never")
 
 
 def test_what_if(served, page):
@@ -695,6 +699,21 @@ def test_a_session_that_ends_while_one_edits(served, page):
     page.click("Save")
     page.see("late is in force")
     expect(served.steer("GET", "/v1/rules/late").json()["rule"]["limits"][0]["max"], 77)
+
+
+def test_signing_in_again_keeps_what_was_typed(served, page):
+    view(page, "#/what-if", "Run")
+    page.fill("The rule as it would be", "id: typed\nmatch: { event: ocr }\nlimits: [1 per 1h]\n")
+    page.driver.delete_all_cookies()
+    page.click("Run")
+    page.see("Your session is over")
+    page.fill("Token", token(served, "operate"))
+    page.click("Sign in")
+    page.gone("Your session is over")
+    page.see("(operate)")
+    has(page.label("The rule as it would be").get_attribute("value"), "id: typed")
+    page.click("Run")
+    page.see("As it would be", "more requests would be refused")
 
 
 def test_what_is_cut_is_shown_and_not_acted_upon(served, page):
@@ -853,3 +872,17 @@ def test_by_keyboard(served, page):
     page.driver.switch_to.active_element.send_keys("\ue00c")
     until(lambda: not page.find("dialog[open]"), "Escape closes it")
     expect(page.driver.switch_to.active_element.text, "Throttle a call…", "and one is where one was")
+    page.click("New rule…")
+    page.see("Which requests")
+
+    def focused():
+        return page.driver.execute_script("const one = document.activeElement; return one.labels?.[0]?.textContent ?? one.getAttribute('aria-label') ?? one.textContent")
+
+    page.button("Add a limit").send_keys("\n")
+    expect((focused(), len(page.find("dialog [aria-label^='Remove limit']"))), ("At most", 2), "in the new row")
+    page.button("Remove limit 2").send_keys("\n")
+    expect(focused(), "Add a limit")
+    page.fill("counted as", "fixed window")
+    expect(focused(), "counted as")
+    page.button("Remove limit 1").send_keys("\n")
+    expect(focused(), "Add a limit")
