@@ -218,6 +218,17 @@ export const confirmed = (title, text, action, danger = true) =>
   dialog(title, (close) => h("div", null, h("p", null, text),
     h("div", { class: "actions" }, button("Cancel", () => close(false)), button(action, () => close(true), { class: danger ? "danger" : "main" }))));
 
+/** Where a change asks why, for the history. */
+export const whyInput = () => h("input", { maxlength: "500", placeholder: "optional, for the history" });
+
+/** Asks before a change, and why. Resolves to {note}, or to nothing. */
+export const reasoned = (title, text, action, danger = true) =>
+  dialog(title, (close) => {
+    const why = whyInput();
+    return h("div", { class: "content" }, [text].flat().map((one) => (typeof one === "string" ? h("p", null, one) : one)), field("Why", why),
+      h("div", { class: "actions" }, button("Cancel", () => close(undefined)), button(action, () => close({ note: why.value.trim() }), { class: danger ? "danger" : "main" })));
+  });
+
 /** What a change was made to. */
 const ofWhat = (event) => event.table === "WEIR_OVERRIDES" ? `override of ${event.rule} for ${brief(event.row)}`
   : event.table === "subject" ? `${brief(event.row)} of ${event.rule}` : event.rule || `setting ${event.row}`;
@@ -262,11 +273,10 @@ export function changesTable(events, undo, complete = true) {
 
 /** Shows what it would change, and asks. Returns whether it was done. */
 export async function undo(event) {
-  const sure = await dialog(`Undo change #${event.number}?`, (close) => h("div", { class: "content" }, h("p", null, `${event.what} ${ofWhat(event)}, by ${event.who || "somebody"}. This would change:`),
-    diff(versionOf(event.after), versionOf(event.before)), h("p", { class: "quiet" }, "The undo is a change itself, and can be undone."),
-    h("div", { class: "actions" }, button("Cancel", () => close(false)), button("Undo", () => close(true), { class: "main" }))));
-  return sure && attempt(async () => {
-    const { data } = await ask("POST", `/v1/undo${query({ number: event.number })}`);
+  const reason = await reasoned(`Undo change #${event.number}?`, [`${event.what} ${ofWhat(event)}, by ${event.who || "somebody"}. This would change:`,
+    diff(versionOf(event.after), versionOf(event.before)), h("p", { class: "quiet" }, "The undo is a change itself, and can be undone.")], "Undo", false);
+  return reason && attempt(async () => {
+    const { data } = await ask("POST", `/v1/undo${query({ number: event.number })}`, reason);
     note(data.text ?? `change ${event.number} is undone`);
   });
 }
