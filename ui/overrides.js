@@ -65,7 +65,8 @@ const isNothing = (text) => linesOf(text).some((line) => /^0+ |\bmax: *0\b/.test
 /** The limits that count now for whoever has no override. */
 async function limitsNow(rule, plan) {
   const row = await get(path("rules", rule)).catch(() => null);
-  return [(plan && row?.rule?.plans?.[plan]) ?? row?.rule?.limits ?? []].flat();
+  // Words in place of limits are of a rule; an override has numbers.
+  return [(plan && row?.rule?.plans?.[plan]) ?? row?.rule?.limits ?? []].flat().filter((one) => !["given", "none"].includes(one));
 }
 
 /** Asks for an override. `text`: the subject as the API spells it; if it is not given, it is asked for. `plan`: that the subject has. */

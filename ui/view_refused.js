@@ -11,6 +11,8 @@ const TIMES = [
   { key: "", name: "Now" }, { key: "1h", name: "Hour" }, { key: "1d", name: "Day" }, { key: "7d", name: "Week" }, { key: "31d", name: "Month" },
 ];
 
+const MOST = 1000; // that the API lists
+
 /** Nobody is listed: what the counts say, which know more than the lists of names. */
 async function nobody(last, rule, more) {
   const range = last || "1h", step = ["31d", "7d"].includes(range) ? "2h" : "5m";
@@ -51,7 +53,7 @@ async function list({ parameters }) {
   return [head, finder(wanted), found || null, rows.length
     ? h("section", { class: "card" }, h("p", { class: "quiet" }, `${plural(data.refused, "refusal", "refusals")} in ${span(data.window_s)}.${data.unlisted_at_most ? ` A subject that is not listed was refused at most ${number(data.unlisted_at_most)} times.` : ""}`),
       table("The most refused", ["whom", "rule", { text: "refused", class: "figure" }, { text: "", class: "tight" }], rows, { class: "cards" }),
-      data.subjects.length === most && h("a", { class: "button", href: `#/refused${query({ last, rule, most: Math.min(1000, most * 4) })}` }, "Show more"))
+      data.subjects.length === most && most < MOST && h("a", { class: "button", href: `#/refused${query({ last, rule, most: Math.min(MOST, most * 4) })}` }, "Show more"))
     : await nobody(last, rule, address),
   penalties && penalised(penalties)].filter(Boolean);
 }

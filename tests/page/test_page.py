@@ -822,7 +822,41 @@ def test_names_that_a_restart_forgets():
         view(b, "#/refused", "Nobody was refused in the last minute", "were counted in the last hour")
 
 
+def test_names_that_are_no_rules(served, page):
+    """Calls of CL.THROTTLE have no rule and no view of a subject: nothing leads there."""
+    with served.socket(served.resp) as client:
+        client.sendall(b"CL.THROTTLE bare 0 1 3600\r\n" * 4 + b"QUIT\r\n")
+        while client.recv(4096):
+            pass
+    view(page, "#/refused?rule=(cl.throttle)", "key=bare")
+    row = next(one for one in page.find("tbody tr") if "key=bare" in one.text)
+    expect(page.find("a, button", row), [])
+
+
 # ---- many ----
+
+
+def test_what_is_not_counted_is_not_zero():
+    """A rule that is not among the busiest of a step is counted together with others: nothing is known of it alone."""
+    rules = [{"id": f"crowd-{i:03}", "match": {"event": "crowd"}, "limits": "9 per day"} for i in range(300)]
+    with Service(rules=None) as s, Browser() as b:
+        text = os.path.join(s.data, "crowd.json")
+        with open(text, "w", encoding="utf-8") as out:
+            json.dump({"rules": rules}, out)
+        done = support.weir("rules", "import", text, "--from", f"sqlite:{s.data}/rules.db")
+        expect(done.returncode, 0, done.stderr)
+        until(lambda: s.steer("GET", "/v1/status").json()["rules"]["count"] >= 300, "they are in force")
+        s.check(event="crowd")
+        until(lambda: s.steer("GET", "/v1/counts?last=1d&step=30m&rule=crowd-299").json()["rules"][0]["passed"][-1] is None, "the step is kept")
+        b.sign_in(s, hash_part="#/rules?q=crowd-29")
+        b.see("crowd-299", "not counted")
+        view(b, "#/rule/crowd-299?range=day", "It was not counted in this time")
+        view(b, "#/refused?last=1d&rule=crowd-299", "Nobody is listed", "crowd-299 was not counted alone")
+        view(b, "#/plans", "crowd-019")
+        expect("crowd-020" in b.text(), False)
+        b.click("More budgets")
+        b.see("crowd-020", "First page of budgets")
+        view(b, "#/plans?after_budget=nobody", "crowd-000")
 
 
 def test_many_rules():
