@@ -624,6 +624,16 @@ def test_overrides_of_a_rule(served, page):
 # ---- why, what if, plans ----
 
 
+def test_an_override_of_given_limits_begins_empty(served, page):
+    expect(served.steer("PUT", "/v1/rules/given", {"match": {"event": "given"}, "by": ["user"], "limits": "given"}).status, 201)
+    view(page, "#/refused/given/u1", "Override…")
+    page.click("Override…")
+    page.see("replaces all limits of this rule")
+    expect(page.label("Limits").get_attribute("value"), "")
+    served.steer("DELETE", "/v1/rules/given")
+    view(page, "#/refused?find=u1&after=nobody", "Rules that know u1")
+
+
 def test_why(served, page):
     view(page, "#/why", "Explain")
     page.fill("event", "ocr")
