@@ -739,6 +739,22 @@ def test_signing_in_again_keeps_what_was_typed(served, page):
     page.see("As it would be", "more requests would be refused")
 
 
+def test_a_late_answer_leaves_another_view_alone(served, page):
+    served.steer("PUT", "/v1/rules/slow", {"match": {"event": "slow"}, "limits": "1 per 1h"})
+    view(page, "#/rule/slow", "What it does")
+    page.driver.execute_script("""const real = window.fetch, held = new Promise((go) => (window.release = go));
+        window.fetch = async (where, options) => (options?.method === "PATCH" && (await held), real(where, options))""")
+    page.click("Only count (shadow)…")
+    page.click("Only count", within=page.dialog)
+    view(page, "#/what-if", "Run")
+    page.fill("The rule as it would be", "id: typed")
+    page.driver.execute_script("window.release()")
+    page.see("in force")
+    view_of = page.driver.execute_async_script("const done = arguments[0]; setTimeout(() => done(document.querySelector('h1').textContent), 300)")
+    expect((view_of, page.label("The rule as it would be").get_attribute("value")), ("What if", "id: typed"))
+    served.steer("DELETE", "/v1/rules/slow")
+
+
 def test_what_is_cut_is_shown_and_not_acted_upon(served, page):
     served.steer("PUT", "/v1/rules/tenants", {"match": {"event": "t"}, "by": ["header:X-Tenant"], "limits": "1 per 1h"})
     for _ in range(5):
