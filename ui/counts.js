@@ -1,5 +1,6 @@
 // Counts over time, as GET /v1/counts has them.
 import { get, query } from "./api.js";
+import { number } from "./format.js";
 
 export const RANGES = [
   { key: "hour", name: "Hour", last: "1h", step: "10s" },
@@ -8,8 +9,10 @@ export const RANGES = [
 ];
 const RULES_MAX = 90; // in one call
 
-/** Of what is known: a count is null where weir did not run, or counted the rule together with others. */
-export const sum = (counts) => (counts ?? []).reduce((all, count) => all + (count ?? 0), 0);
+/** Of what is known: a count is null where weir did not run, or counted the rule together with others. null: nothing is known. */
+export const sum = (counts) => (counts ?? []).reduce((all, count) => (count === null ? all : (all ?? 0) + count), null);
+/** A sum in words: what is not known is not 0. */
+export const counted = (total) => (total === null ? "not counted" : number(total));
 
 /** Counts of one column as rates a second. The last point is not complete: it is left out until half of it is there. */
 export function rates(data, counts) {

@@ -82,9 +82,11 @@ export function table(caption, heads, rows, properties) {
   );
 }
 
-/** A dialog over the page. `build(close)` returns its content; Escape and × close it, unless `guard` says no. */
+/** A dialog over the page. `build(close)` returns its content; Escape and × close it, unless `guard` says no. `unsaved` says whether
+ * something would be lost. */
 let dialogs = 0;
-export function dialog(title, build, { guard = () => true, ...properties } = {}) {
+const opened = []; // the last is on top: {leave, close, unsaved}
+export function dialog(title, build, { guard = () => true, unsaved = () => false, ...properties } = {}) {
   const id = `dialog-${++dialogs}`, heading = h("h2", { id }, title);
   const element = h("dialog", { "aria-labelledby": id, ...properties });
   const before = document.activeElement;
@@ -92,9 +94,16 @@ export function dialog(title, build, { guard = () => true, ...properties } = {})
     const close = (result) => {
       element.returnValue = "";
       element.close();
+      drop(own); // the event comes later
       resolve(result);
     };
-    const leave = async () => (await guard()) && close(undefined);
+    const leave = async () => {
+      if (!(await guard())) return false;
+      close(undefined);
+      return true;
+    };
+    const own = { leave, close, unsaved };
+    opened.push(own);
     // A browser closes a dialog at the second Escape without asking anybody: it gets none.
     element.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || event.defaultPrevented) return;
@@ -106,6 +115,7 @@ export function dialog(title, build, { guard = () => true, ...properties } = {})
       leave();
     });
     element.addEventListener("close", () => {
+      drop(own);
       element.remove();
       before?.focus?.();
       resolve(undefined);
@@ -118,6 +128,24 @@ export function dialog(title, build, { guard = () => true, ...properties } = {})
     element.showModal();
     element.querySelector(".content :is(input, select, textarea, button)")?.focus(); // not ×
   });
+}
+
+function drop(one) {
+  if (opened.includes(one)) opened.splice(opened.indexOf(one), 1);
+}
+
+/** Whether a dialog has something that nobody has saved. */
+export const isUnsaved = () => opened.some((one) => one.unsaved());
+
+/** Closes all dialogs, from the top; each may say no. Returns whether all are closed. */
+export async function leaveDialogs() {
+  while (opened.length) if (!(await opened.at(-1).leave())) return false;
+  return true;
+}
+
+/** Closes all dialogs that have nothing to lose, without asking. */
+export function closeDialogs() {
+  for (const one of [...opened].reverse()) one.close(undefined);
 }
 
 const NOTES_MAX = 3;

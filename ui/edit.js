@@ -50,10 +50,12 @@ function form(document, changed) {
   const drawLimits = () => {
     if (["given", "none"].includes(document.limits)) return limits.replaceChildren(inYaml("Limits", document.limits));
     limits.replaceChildren(...list().map((limit, i) => drawLimit(limit, i)),
-      button("Add a limit", () => ((document.limits = [...list(), { max: 100, per: "1h" }]), drawLimits(), changed()), { class: "small" }));
+      button("Add a limit", () => ((document.limits = [...list(), { max: 100, per: "1h" }]), drawLimits(), changed(), focusLimit(list().length - 1)), { class: "small" }));
   };
+  /** The rows are new: the focus goes to this one, or to the button below them. */
+  const focusLimit = (i) => limits.children[i].matches("button") ? limits.children[i].focus() : limits.children[i].querySelector("input, button").focus();
   const drawLimit = (limit, i) => {
-    const remove = button("Remove", () => ((document.limits = list().filter((_, k) => k !== i)), drawLimits(), changed()), { class: "small", "aria-label": `Remove limit ${i + 1}` });
+    const remove = button("Remove", () => ((document.limits = list().filter((_, k) => k !== i)), drawLimits(), changed(), focusLimit(i)), { class: "small", "aria-label": `Remove limit ${i + 1}` });
     const put = (value) => ((document.limits = list().map((one, k) => (k === i ? value : one))), (limit = value));
     const where = `limits[${i}]`, set = (name, value) => put({ ...limit, [name]: value });
     const text = (label, name, hint) => input(label, `${where}.${name}`, limit[name], (typed) => set(name, typed || undefined), hint);
@@ -68,9 +70,12 @@ function form(document, changed) {
     const periodTyped = (typed) => {
       set(length, typed || undefined);
       if (length === "per" && Object.hasOwn(CALENDAR, typed) !== isUnit) {
+        // A period is typed key by key: what does not go with "mont" is there again at "month".
+        const { algorithm, tz, ...rest } = limit, zoneTyped = zone.querySelector("input").value.trim();
+        const before = waiting;
+        waiting = algorithm;
         isUnit = !isUnit;
-        const { algorithm, tz, ...rest } = limit;
-        put(isUnit ? { ...rest, ...(tz ? { tz } : {}) } : rest);
+        put({ ...rest, ...(before ? { algorithm: before } : {}), ...(isUnit && zoneTyped ? { tz: zoneTyped } : {}) });
       }
       sync();
     };
@@ -78,9 +83,11 @@ function form(document, changed) {
       const { algorithm, calendar, tz, ...rest } = limit, period = calendar ?? limit.per ?? "";
       const unit = unitOf(period);
       put(one === "calendar" ? { ...limit, algorithm: Object.hasOwn(CALENDAR, unit) ? undefined : one, [length]: unit } : { ...rest, per: CALENDAR[period] ?? period, algorithm: one });
-      row.replaceWith(drawLimit(limit, i));
+      const next = drawLimit(limit, i);
+      row.replaceWith(next);
+      next.querySelector("select").focus();
     };
-    let isUnit = isCalendar(limit);
+    let isUnit = isCalendar(limit), waiting; // the algorithm of the other kind of period
     const way = !slots && select("counted as", `${where}.algorithm`, ALGORITHMS, counted(), countedAs);
     const zone = !slots && text("time zone", "tz", "Asia/Shanghai; empty: UTC");
     const period = !slots && input("in", `${where}.${length}`, limit[length], periodTyped, "60s or 1d: any time of this length; day or month: of the calendar");
@@ -297,5 +304,5 @@ export function edit(row, candidate, written) {
     const show = (part) => room.replaceChildren(part);
     draw();
     return room;
-  }, { class: "wide", guard: () => !isTouched() || confirmed("Drop your changes?", "What you have typed is not saved.", "Drop them") });
+  }, { class: "wide", unsaved: isTouched, guard: () => !isTouched() || confirmed("Drop your changes?", "What you have typed is not saved.", "Drop them") });
 }

@@ -16,7 +16,9 @@ export function finder(value) {
 
 /** The rules that know a value, a page of them. */
 export async function findings(value, after) {
-  const data = await get(`/v1/subjects/find${query({ value, most: FOUND, after })}`);
+  const find = (from) => get(`/v1/subjects/find${query({ value, most: FOUND, after: from })}`);
+  // The last rule of the page before may be gone meanwhile: begin again.
+  const data = await find(after).catch((error) => (error.status === 404 && after ? find() : Promise.reject(error)));
   const state = (one) => [one.used === null ? "counted in the store" : one.used ? "has used something" : "", one.penalised && pill("penalised"), one.overridden && pill("override")];
   return h("section", { class: "card" }, h("h2", null, `Rules that know ${brief(value)}`),
     data.subjects.length ? table("Rules that know it", ["whom", "rule", "state", { text: "", class: "tight" }],

@@ -1,6 +1,7 @@
 // The frame of the page: signing in, the bar, and which view is shown.
 import { ask, author, get, service, session } from "./api.js";
-import { button, clearNotes, dialog, field, fieldError, h } from "./dom.js";
+import { button, clearNotes, closeDialogs, dialog, field, fieldError, h, isUnsaved, leaveDialogs } from "./dom.js";
+import { unfinished } from "./edit.js";
 import { errorText, instant } from "./format.js";
 import { stop, watch } from "./live.js";
 import * as changes from "./view_changes.js";
@@ -25,7 +26,8 @@ const views = {
 };
 
 const main = document.getElementById("main"), bar = document.getElementById("bar");
-let leave = [], shown = 0;
+let leave = [], shown = 0, failed = false, typed = false;
+main.addEventListener("input", () => (typed = true));
 
 function decode(word) {
   try {
@@ -55,9 +57,10 @@ function focused() {
 
 async function show({ focus = true } = {}) {
   if (!session.role) return;
-  const { name, words, parameters } = place(), number = ++shown, before = focus ? null : focused();
+  const { name, words, parameters } = place(), { hash } = location, number = ++shown, before = focus ? null : focused();
   leaveView();
-  drawBar(views[name].under ?? name);
+  failed = typed = false;
+  drawBar();
   const body = h("div", { class: "unseen" }, "Loading");
   main.replaceChildren(body);
   const context = {
@@ -65,7 +68,8 @@ async function show({ focus = true } = {}) {
     parameters,
     current: () => number === shown,
     onLeave: (f) => (number === shown ? leave.push(f) : f()),
-    again: () => show({ focus: false }),
+    // An answer may come when somebody is elsewhere already.
+    again: () => location.hash === hash && show({ focus: false }),
   };
   try {
     const content = await views[name].view.show(context);
@@ -73,6 +77,7 @@ async function show({ focus = true } = {}) {
     main.replaceChildren(...[content].flat());
   } catch (error) {
     if (number !== shown) return;
+    failed = true;
     main.replaceChildren(
       h("h1", { tabindex: "-1" }, "This cannot be shown"),
       h("p", { class: "banner" }, errorText(error)),
@@ -96,7 +101,8 @@ function retry(number) {
   leave.push(() => clearTimeout(timer));
 }
 
-function drawBar(current) {
+function drawBar() {
+  const { name: open } = place(), current = views[open].under ?? open;
   const links = Object.entries(views)
     .filter(([, { name }]) => name)
     .map(([key, { name }]) => h("a", { href: `#/${key}`, "aria-current": key === current ? "page" : null }, name));
@@ -195,6 +201,8 @@ function showSignIn(reason) {
 async function signOut() {
   await ask("DELETE", "/v1/session").catch(() => {});
   session.role = null;
+  unfinished.drop(); // whoever is next at this browser
+  sessionStorage.removeItem("candidate");
   showSignIn("You are signed out.");
 }
 
@@ -208,7 +216,8 @@ session.onEnd = async () => {
   if (!done) {
     session.role = null;
     showSignIn();
-  } else if (!document.querySelector("dialog[open]")) show({ focus: false });
+  } else if (document.querySelector("dialog[open]") || (typed && !failed)) drawBar();
+  else show({ focus: false });
 };
 
 async function begin() {
@@ -224,11 +233,18 @@ async function begin() {
   }
 }
 
-window.addEventListener("hashchange", () => {
-  for (const one of document.querySelectorAll("dialog[open]")) one.close();
+window.addEventListener("hashchange", async ({ oldURL, newURL }) => {
+  // Back goes without asking: the address stays until somebody says that what was typed may go.
+  if (isUnsaved()) {
+    history.replaceState(null, "", oldURL);
+    if (await leaveDialogs()) location.replace(newURL);
+    return;
+  }
+  closeDialogs();
   clearNotes();
   show();
 });
+window.addEventListener("beforeunload", (event) => isUnsaved() && event.preventDefault());
 window.addEventListener("again", () => show({ focus: false }));
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();

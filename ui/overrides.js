@@ -2,7 +2,7 @@
 import { ask, get, mayChange, path } from "./api.js";
 import { button, dialog, field, fieldError, h, note, table } from "./dom.js";
 import { ago, brief, errorText, instantOf, localInput } from "./format.js";
-import { attempt, confirmed, limitWords, pill, ruleLink, subjectLink, throttleButton, when } from "./parts.js";
+import { attempt, limitWords, pill, reasoned, ruleLink, subjectLink, throttleButton, when } from "./parts.js";
 import { flow } from "./text.js";
 
 /** What an override gives, in words. */
@@ -12,8 +12,8 @@ export const overrideWords = (row) => {
 };
 
 export async function removeOverride(rule, row) {
-  if (!(await confirmed(`Remove the override of ${brief(row.subject)}?`, "The limits of the rule hold for it again. Changes takes it back.", "Remove"))) return false;
-  return attempt(() => ask("DELETE", path("rules", rule, "overrides", row.subject), { match: row.version }), "removed");
+  const reason = await reasoned(`Remove the override of ${brief(row.subject)}?`, "The limits of the rule hold for it again. Changes takes it back.", "Remove");
+  return reason && attempt(() => ask("DELETE", path("rules", rule, "overrides", row.subject), { ...reason, match: row.version }), "removed");
 }
 
 /** Rows of the API, of one rule or of all; `again` shows the view again. */
@@ -65,7 +65,8 @@ const isNothing = (text) => linesOf(text).some((line) => /^0+ |\bmax: *0\b/.test
 /** The limits that count now for whoever has no override. */
 async function limitsNow(rule, plan) {
   const row = await get(path("rules", rule)).catch(() => null);
-  return [(plan && row?.rule?.plans?.[plan]) ?? row?.rule?.limits ?? []].flat();
+  // Words in place of limits are of a rule; an override has numbers.
+  return [(plan && row?.rule?.plans?.[plan]) ?? row?.rule?.limits ?? []].flat().filter((one) => !["given", "none"].includes(one));
 }
 
 /** Asks for an override. `text`: the subject as the API spells it; if it is not given, it is asked for. `plan`: that the subject has. */

@@ -8,6 +8,9 @@ import { difference, yaml } from "./text.js";
 export const byText = (row) => `${row.match ?? ""} · ${[row.rule?.by ?? []].flat().length ? `by ${row.by}` : "all together"}`;
 export const pill = (state) => h("span", { class: `pill ${state}` }, state);
 
+/** Names under which weir counts what no rule decides: there is nothing to show of them. */
+const isNoRule = (id) => id === "(cl.throttle)" || id === "(other)";
+
 /** The difference of two documents, as YAML. */
 export function diff(before, after) {
   const lines = difference(before === null ? "" : yaml(before), after === null ? "" : yaml(after));
@@ -79,7 +82,7 @@ export const PATH_HINT = "# is one id: digits, or a UUID (unless the setting ids
 const refills = (max, per) => !(max >= 0) ? "" : max === 0 ? "0 refuses everything." : `A token bucket: ${number(max)} at once, then one more every ${span(SECONDS[per] / max)}. It does not begin anew at midnight.`;
 
 /** Conditions of a rule, in words: "GET, POST /a, host a.example". */
-export function matchWords(match) {
+function matchWords(match) {
   const one = (value) => (typeof value === "string" ? value : Array.isArray(value) ? value.map(one).join(", ")
     : value?.not !== undefined ? `not ${one(value.not)}` : value?.regex !== undefined ? `regex ${value.regex}` : JSON.stringify(value));
   const { method, path, event, ...rest } = match ?? {}, call = [method, path].filter((part) => part != null).map(one).join(" ");
@@ -190,7 +193,7 @@ export const withoutId = (rule) => {
 
 /** "Throttle…" for a row or a card: what a role may not do is not shown. `name`: what it is for, unless that is known. */
 export const throttleButton = (known, size = "small", name = known.rule ?? known.event ?? [known.method, known.path].filter(Boolean).join(" ")) =>
-  mayChange() && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new Event("again")) : null),
+  mayChange() && !isNoRule(known.rule) && button("Throttle…", async () => ((await throttle(known)) ? window.dispatchEvent(new Event("again")) : null),
     { class: size || null, "aria-label": `Throttle… ${name}`.trim(), title: known.not_only ? "for everybody, not for this subject alone" : null });
 
 /** Why nothing can be changed here, and what to do instead. */
@@ -205,18 +208,29 @@ export function readOnlyNote(file = session.source) {
 /** The address of what one subject of a rule has used. `plan`: with the limits of that plan; "": with the rule's own. */
 export const subjectAddress = (rule, values, plan) =>
   `#/refused/${[rule, ...values].map(encodeURIComponent).join("/")}${query({ plan: plan == null ? undefined : [plan] })}`;
-export const subjectLink = (rule, by, cut, plan) => cut ? h("span", null, brief(subject(by), true), h("small", null, " (only the beginning is kept)"))
+export const subjectLink = (rule, by, cut, plan) => isNoRule(rule) ? h("span", null, brief(subject(by), cut)) : cut ? h("span", null, brief(subject(by), true), h("small", null, " (only the beginning is kept)"))
   : h("a", { href: subjectAddress(rule, by.map((one) => one.value), plan) }, brief(subject(by)));
 
 /** What is known of a penalty that runs. */
 export const penaltyWords = ({ until, by_hand: byHand, after, within_ms: within, level }) =>
   `Penalised until ${instant(until)}, ${byHand ? "by hand" : `after ${number(after)} refusals within ${span(within / 1000)}`}, ${number(level)} in a row: every request is refused, whatever the limits have left.`;
-export const ruleLink = (id) => h("a", { href: `#/rule/${encodeURIComponent(id)}` }, id);
+export const ruleLink = (id) => (isNoRule(id) ? h("span", null, id) : h("a", { href: `#/rule/${encodeURIComponent(id)}` }, id));
 
 /** Asks before something that cannot be undone from here. */
 export const confirmed = (title, text, action, danger = true) =>
   dialog(title, (close) => h("div", null, h("p", null, text),
     h("div", { class: "actions" }, button("Cancel", () => close(false)), button(action, () => close(true), { class: danger ? "danger" : "main" }))));
+
+/** Where a change asks why, for the history. */
+export const whyInput = () => h("input", { maxlength: "500", placeholder: "optional, for the history" });
+
+/** Asks before a change, and why. Resolves to {note}, or to nothing. */
+export const reasoned = (title, text, action, danger = true) =>
+  dialog(title, (close) => {
+    const why = whyInput();
+    return h("div", { class: "content" }, [text].flat().map((one) => (typeof one === "string" ? h("p", null, one) : one)), field("Why", why),
+      h("div", { class: "actions" }, button("Cancel", () => close(undefined)), button(action, () => close({ note: why.value.trim() }), { class: danger ? "danger" : "main" })));
+  });
 
 /** What a change was made to. */
 const ofWhat = (event) => event.table === "WEIR_OVERRIDES" ? `override of ${event.rule} for ${brief(event.row)}`
@@ -262,11 +276,10 @@ export function changesTable(events, undo, complete = true) {
 
 /** Shows what it would change, and asks. Returns whether it was done. */
 export async function undo(event) {
-  const sure = await dialog(`Undo change #${event.number}?`, (close) => h("div", { class: "content" }, h("p", null, `${event.what} ${ofWhat(event)}, by ${event.who || "somebody"}. This would change:`),
-    diff(versionOf(event.after), versionOf(event.before)), h("p", { class: "quiet" }, "The undo is a change itself, and can be undone."),
-    h("div", { class: "actions" }, button("Cancel", () => close(false)), button("Undo", () => close(true), { class: "main" }))));
-  return sure && attempt(async () => {
-    const { data } = await ask("POST", `/v1/undo${query({ number: event.number })}`);
+  const reason = await reasoned(`Undo change #${event.number}?`, [`${event.what} ${ofWhat(event)}, by ${event.who || "somebody"}. This would change:`,
+    diff(versionOf(event.after), versionOf(event.before)), h("p", { class: "quiet" }, "The undo is a change itself, and can be undone.")], "Undo", false);
+  return reason && attempt(async () => {
+    const { data } = await ask("POST", `/v1/undo${query({ number: event.number })}`, reason);
     note(data.text ?? `change ${event.number} is undone`);
   });
 }

@@ -1,7 +1,7 @@
 // What happens now, and what happened: passed, refused, health.
 import { get } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { allCounts, RANGES, rates, ruleCounts, startOf, sum } from "./counts.js";
+import { allCounts, counted, RANGES, rates, ruleCounts, startOf, sum } from "./counts.js";
 import { empty, h, table } from "./dom.js";
 import { ago, instant, number, plural, problemRows, rate, share } from "./format.js";
 import { listen } from "./live.js";
@@ -85,7 +85,7 @@ async function drawChart(place, range, current) {
   ].filter((one) => one.kind === "passed" || one.kind === "refused" || sum(one.values) > 0);
   const open = place.querySelector("details")?.open, focused = place.contains(document.activeElement);
   place.replaceChildren(chart({ title: `The last ${range.name.toLowerCase()}`, series, start: startOf(data), step: data.step_s }),
-    h("p", { class: "quiet" }, `${number(sum(data.all.allowed))} passed, ${number(sum(data.all.refused))} refused. ${data.since ? `Counted since ${instant(data.since)}.` : ""}`));
+    h("p", { class: "quiet" }, `${sum(data.all.allowed) === null ? "Nothing was counted in this time." : `${number(sum(data.all.allowed))} passed, ${number(sum(data.all.refused))} refused.`} ${data.since ? `Counted since ${instant(data.since)}.` : ""}`));
   if (open) place.querySelector("details").open = true;
   if (focused) place.querySelector("summary")?.focus();
   return data;
@@ -132,7 +132,7 @@ async function busiest(place, recent, current, status) {
     ? table("Busiest rules", ["rule", { text: "passed a second", class: "figure" }, { text: "refused a second", class: "figure" }, "passed, an hour", "refused, an hour", { text: "", class: "tight" }], rules.map((one) => {
       const own = counts.get(one.rule);
       return [ruleLink(one.rule), second(one.passed), h("span", null, second(one.refused), one.would_refuse ? h("small", null, ` + ${second(one.would_refuse)} would be`) : null),
-        own ? spark(own.passed, `${number(sum(own.passed))} passed in an hour`) : "", own ? spark(own.refused, `${number(sum(own.refused))} refused in an hour`, "refused") : "",
+        own ? spark(own.passed, `passed in an hour: ${counted(sum(own.passed))}`) : "", own ? spark(own.refused, `refused in an hour: ${counted(sum(own.refused))}`, "refused") : "",
         throttleButton({ rule: one.rule }) || ""];
     }), { class: "cards" })
     : empty("Nothing is asked at the moment", h("p", null, "As soon as programs ask weir for decisions, the busiest rules of the last minute are here."), tryIt(status), h("p", null, h("a", { href: "#/rules" }, "Look at the rules"))));

@@ -1,7 +1,7 @@
 // Plans, budgets and overrides: what is sold, and how long it will last.
 import { get, query } from "./api.js";
 import { empty, h, table } from "./dom.js";
-import { plural, span } from "./format.js";
+import { span } from "./format.js";
 import { lookUp } from "./look_up.js";
 import { overridesTable } from "./overrides.js";
 import { limits, limitWords, pill, ruleLink, throttleButton } from "./parts.js";
@@ -27,6 +27,10 @@ async function budget(row) {
       : h("p", { class: "quiet" }, data.limits.some((limit) => limit.used > 0) ? "At this pace it outlasts its window." : "Not enough data yet for a pace: nothing is used.")));
 }
 
+/** To the first page of a list, unless this is it, and to the next one. */
+const pages = (what, after, next) => (after || next) && h("nav", { class: "tools", "aria-label": `Pages of ${what}` },
+  after && h("a", { class: "button", href: "#/plans" }, `First page of ${what}`), next && h("a", { class: "button", href: `#/plans${query(next)}` }, `More ${what}`));
+
 /** Of all rules, a page of them. */
 async function overrides(parameters, again) {
   const [rule, subject] = [parameters.get("after_rule"), parameters.get("after_subject")];
@@ -35,26 +39,27 @@ async function overrides(parameters, again) {
   return h("section", { class: "card" }, h("h2", null, "Overrides"),
     list.length ? overridesTable(list, again, true)
       : h("p", { class: "quiet" }, rule ? "There are no more." : "No subject has limits of its own. To give one some, look it up here or click on it in Refused; then Override…"),
-    h("nav", { class: "tools", "aria-label": "Pages of overrides" },
-      rule && h("a", { class: "button", href: "#/plans" }, "First page"),
-      data.overrides.length > OVERRIDES && h("a", { class: "button", href: `#/plans${query({ after_rule: last.rule, after_subject: last.subject })}` }, "Next page")));
+    pages("overrides", rule, data.overrides.length > OVERRIDES && { after_rule: last.rule, after_subject: last.subject }));
 }
 
 export async function show({ parameters, again }) {
-  const after = parameters.get("after"), list = (what, most) => get(`/v1/rules${query({ with: what, most, after: what === "plans" ? after : undefined })}`);
-  const [plans, budgets, counted, given] = await Promise.all([list("plans", PAGE + 1), list("budget", BUDGETS + 1), list("by", SUBJECTS), overrides(parameters, again)]);
+  const after = parameters.get("after"), afterBudget = parameters.get("after_budget");
+  // The last rule of the page before may be gone meanwhile: begin again.
+  const list = (what, most, from) => get(`/v1/rules${query({ with: what, most, after: from })}`).catch((error) => (error.status === 404 && from ? list(what, most) : Promise.reject(error)));
+  const [plans, budgets, counted, given] = await Promise.all([list("plans", PAGE + 1, after), list("budget", BUDGETS + 1, afterBudget), list("by", SUBJECTS), overrides(parameters, again)]);
   const parts = [h("h1", null, "Plans, budgets and overrides")];
   if (counted.rules.length) parts.push(lookUp(counted.rules));
   // A page of one list has nothing of the others above it.
   if (parameters.get("after_rule")) return [...parts, given];
   if (!after) {
     parts.push(...(await Promise.all(budgets.rules.slice(0, BUDGETS).map(budget))));
-    if (budgets.rules.length > BUDGETS) parts.push(h("p", { class: "quiet" }, `${plural(budgets.count - BUDGETS, "more budget: its rule shows it", "more budgets: their rules show them")}.`));
+    parts.push(pages("budgets", afterBudget, budgets.rules.length > BUDGETS && { after_budget: budgets.rules[BUDGETS - 1].id }));
   }
+  if (afterBudget) return parts.filter(Boolean);
   parts.push(...plans.rules.slice(0, PAGE).map(planCard));
   if (!plans.rules.length && !budgets.rules.length)
     parts.push(empty("There is no plan and no shared budget yet", h("p", null, "A rule with plans gives each customer the limits of what they have bought; a rule that counts all requests together for a day or a month is a budget."),
       h("p", null, h("a", { href: "#/rules" }, "Write one in Rules"))));
-  if (plans.rules.length > PAGE) parts.push(h("nav", { class: "tools", "aria-label": "Pages of plans" }, h("a", { class: "button", href: `#/plans${query({ after: plans.rules[PAGE - 1].id })}` }, "Next page")));
-  return [...parts, given];
+  parts.push(pages("plans", after, plans.rules.length > PAGE && { after: plans.rules[PAGE - 1].id }));
+  return [...parts, given].filter(Boolean);
 }

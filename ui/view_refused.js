@@ -5,11 +5,13 @@ import { sum } from "./counts.js";
 import { brief, instant, number, plural, span, subject } from "./format.js";
 import { finder, findings } from "./look_up.js";
 import { override, overrideWords, removeOverride } from "./overrides.js";
-import { attempt, choice, confirmed, limits, penaltyWords, readOnlyNote, ruleLink, subjectAddress, subjectLink, throttleButton, when } from "./parts.js";
+import { attempt, choice, limits, penaltyWords, readOnlyNote, reasoned, ruleLink, subjectAddress, subjectLink, throttleButton, when, whyInput } from "./parts.js";
 
 const TIMES = [
   { key: "", name: "Now" }, { key: "1h", name: "Hour" }, { key: "1d", name: "Day" }, { key: "7d", name: "Week" }, { key: "31d", name: "Month" },
 ];
+
+const MOST = 1000; // that the API lists
 
 /** Nobody is listed: what the counts say, which know more than the lists of names. */
 async function nobody(last, rule, more) {
@@ -21,6 +23,8 @@ async function nobody(last, rule, more) {
     return empty("Nobody was refused in the last minute", h("p", null, counted ? `${found} counted in the last hour. ` : "", h("a", { href: more({ last: "1h" }) }, "Show the last hour")));
   if (counted)
     return empty("No names are known", h("p", null, `${found} counted in the last ${time}, but weir does not know whom any more: the lists of names were not kept over a restart (option keep-subjects), or lack the last seconds before a crash.`));
+  if (data && counted === null)
+    return empty("Nobody is listed", h("p", null, `Whether anybody was refused in the last ${time} is not known: ${rule ? `${rule} was not counted alone` : "nothing was counted"}.`));
   return empty("Nobody was refused", h("p", null, data ? `No refusal was counted in the last ${time}.` : "The counts cannot be read at the moment."));
 }
 
@@ -49,7 +53,7 @@ async function list({ parameters }) {
   return [head, finder(wanted), found || null, rows.length
     ? h("section", { class: "card" }, h("p", { class: "quiet" }, `${plural(data.refused, "refusal", "refusals")} in ${span(data.window_s)}.${data.unlisted_at_most ? ` A subject that is not listed was refused at most ${number(data.unlisted_at_most)} times.` : ""}`),
       table("The most refused", ["whom", "rule", { text: "refused", class: "figure" }, { text: "", class: "tight" }], rows, { class: "cards" }),
-      data.subjects.length === most && h("a", { class: "button", href: `#/refused${query({ last, rule, most: Math.min(1000, most * 4) })}` }, "Show more"))
+      data.subjects.length === most && most < MOST && h("a", { class: "button", href: `#/refused${query({ last, rule, most: Math.min(MOST, most * 4) })}` }, "Show more"))
     : await nobody(last, rule, address),
   penalties && penalised(penalties)].filter(Boolean);
 }
@@ -57,23 +61,24 @@ async function list({ parameters }) {
 function penalise(rule, by, again) {
   const length = h("select", null, [["1m", "a minute"], ["15m", "15 minutes"], ["1h", "an hour"], ["1d", "a day"], ["7d", "a week"]].map(([value, name]) => h("option", { value }, name)));
   length.value = "15m";
+  const why = whyInput();
   return dialog("Penalise", (close) => h("form", { onsubmit: async (event) => {
     event.preventDefault();
-    if (await attempt(() => ask("PUT", `/v1/penalties${query({ rule, by })}`, { body: { for: length.value } }), "penalised")) close(true), again();
-  } }, h("p", null, "Every request of this subject that the rule applies to is refused until then."), field("For", length), h("div", { class: "actions" }, h("button", { type: "submit", class: "danger" }, "Penalise"))));
+    if (await attempt(() => ask("PUT", `/v1/penalties${query({ rule, by })}`, { body: { for: length.value }, note: why.value.trim() }), "penalised")) close(true), again();
+  } }, h("p", null, "Every request of this subject that the rule applies to is refused until then."), field("For", length), field("Why", why), h("div", { class: "actions" }, h("button", { type: "submit", class: "danger" }, "Penalise"))));
 }
 
 /** What can be done to a subject. */
 function tools(data, row, by, again) {
   const { rule, subject: text } = data, hasOverride = by.length > 0 && mayChange("operate");
-  const lift = async () => (await attempt(() => ask("DELETE", `/v1/penalties${query({ rule, by })}`), "lifted")) && again();
-  const free = async () => (await confirmed("Set free?", "What this subject has used is forgotten, on this host and in the store. It cannot be undone.", "Set free", false)) &&
-    (await attempt(() => ask("DELETE", `/v1/subjects${query({ rule, by })}`), "set free")) && again();
+  const remove = async (what, reason, done) => reason && (await attempt(() => ask("DELETE", `/v1/${what}${query({ rule, by })}`, reason), done)) && again();
+  const lift = async () => remove("penalties", await reasoned("Lift the penalty?", "The limits alone decide again from now on.", "Lift", false), "lifted");
+  const free = async () => remove("subjects", await reasoned("Set free?", "What this subject has used is forgotten, on this host and in the store. It cannot be undone.", "Set free", false), "set free");
   return [
-    button("Set free", free),
+    button("Set free…", free),
     hasOverride && button(data.override ? "Change the override…" : "Override…", async () => (await override(rule, text, row, data.plan)) && again(), { class: "main" }),
-    row && mayChange("operate") && button("Remove the override", async () => (await removeOverride(rule, row)) && again()),
-    data.penalty?.penalised ? button("Lift the penalty", lift)
+    row && mayChange("operate") && button("Remove the override…", async () => (await removeOverride(rule, row)) && again()),
+    data.penalty?.penalised ? button("Lift the penalty…", lift)
       : button("Penalise…", () => penalise(rule, by, again), { class: "danger", disabled: !data.penalty, "aria-describedby": data.penalty ? null : "no-penalty" }),
     throttleButton({ rule, by: data.by[0]?.name, not_only: subject(data.by) }, ""),
   ];

@@ -5,33 +5,37 @@ import { button, h, table } from "./dom.js";
 import { ago, number } from "./format.js";
 import { edit } from "./edit.js";
 import { override, overridesTable } from "./overrides.js";
-import { attempt, byText, callOf, changesTable, choice, confirmed, pill, readOnlyNote, throttleButton, undo, when } from "./parts.js";
+import { attempt, byText, callOf, changesTable, choice, pill, readOnlyNote, reasoned, throttleButton, undo, when } from "./parts.js";
 import { chart } from "./chart.js";
 import { yaml } from "./text.js";
 
 const OVERRIDES = 50;
 
-function buttons(row, again) {
+function buttons(row, { again, current }) {
   if (!mayChange()) return [];
   const enabled = row.enabled && row.state !== "off";
   return [
     button("Edit…", async () => (await edit(row)) && again(), { class: "main" }),
-    row.state === "enforce" && button("Only count (shadow)", () => change({ mode: "shadow" })),
-    row.state === "shadow" && button("Enforce", () => change({ mode: "enforce" })),
-    enabled ? button("Disable…", async () => (await confirmed(`Disable ${row.id}?`, "Its requests are not limited by it until it is enabled again. It is kept, with its mode.", "Disable")) && flip("disable"))
-      : button("Enable", () => flip("enable")),
+    row.state === "enforce" && button("Only count (shadow)…", () => change("shadow", "What it would refuse passes, and is counted.", "Only count")),
+    row.state === "shadow" && button("Enforce…", () => change("enforce", "What it would refuse is refused from now on.", "Enforce")),
+    enabled ? button("Disable…", () => flip("disable", "Its requests are not limited by it until it is enabled again. It is kept, with its mode."))
+      : button("Enable…", () => flip("enable", "Its requests are limited by it again.")),
     button("Remove…", async () => {
-      if ((await confirmed(`Remove ${row.id}?`, "Its requests are not limited by it any more. The history keeps it, and Undo brings it back.", "Remove")) && (await attempt(() => ask("DELETE", path("rules", row.id), { match: row.version }), `${row.id} is removed`)))
-        location.hash = "#/rules";
+      const reason = await reasoned(`Remove ${row.id}?`, "Its requests are not limited by it any more. The history keeps it, and Undo brings it back.", "Remove");
+      if (reason && (await attempt(() => ask("DELETE", path("rules", row.id), { ...reason, match: row.version }), `${row.id} is removed`)) && current()) location.hash = "#/rules";
     }, { class: "danger" }),
     throttleButton(callOf(row.rule), "", row.id),
   ];
-  async function flip(how) {
-    await attempt(() => ask("POST", path("rules", row.id, how), { match: row.version }), `${row.id} is ${how}d`);
+  async function flip(how, text) {
+    const name = how[0].toUpperCase() + how.slice(1), reason = await reasoned(`${name} ${row.id}?`, text, name, how === "disable");
+    if (!reason) return;
+    await attempt(() => ask("POST", path("rules", row.id, how), { ...reason, match: row.version }), `${row.id} is ${how}d`);
     again();
   }
-  async function change(body) {
-    await attempt(() => ask("PATCH", path("rules", row.id), { body, match: row.version }), "in force");
+  async function change(mode, text, action) {
+    const reason = await reasoned(`${action}: ${row.id}?`, text, action, mode === "shadow");
+    if (!reason) return;
+    await attempt(() => ask("PATCH", path("rules", row.id), { body: { mode }, ...reason, match: row.version }), "in force");
     again();
   }
 }
@@ -48,13 +52,19 @@ async function overrides(id, after, again) {
     data.overrides.length > OVERRIDES && h("a", { class: "button", href: `#/rule/${encodeURIComponent(id)}${query({ after: list.at(-1).subject })}` }, "Next page"));
 }
 
+function totals({ passed, refused, would_refuse: would }) {
+  if (sum(passed) === null) return "It was not counted in this time: weir did not run, or counted it together with other rules.";
+  return `${number(sum(passed))} passed, ${number(sum(refused))} refused, ${number(sum(would))} would have been refused`;
+}
+
 /** The YAML has it as it is written; people have a time zone. */
 function expires({ expires: at }) {
   const instant = typeof at === "number" ? new Date(at * 1000).toISOString() : at;
   return instant && h("p", null, new Date(instant) < new Date() ? "Has expired: " : "Expires: ", when(instant));
 }
 
-export async function show({ words: [id], parameters, again }) {
+export async function show(context) {
+  const { words: [id], parameters, again } = context;
   const row = await get(path("rules", id));
   const range = RANGES.find((one) => one.key === parameters.get("range")) ?? RANGES[1];
   const counts = (await ruleCounts([id], range).catch(() => new Map())).get(id);
@@ -68,7 +78,7 @@ export async function show({ words: [id], parameters, again }) {
     ],
   });
   return [
-    h("div", { class: "head" }, h("h1", null, id, " ", pill(row.state)), h("div", { class: "tools" }, buttons(row, again))),
+    h("div", { class: "head" }, h("h1", null, id, " ", pill(row.state)), h("div", { class: "tools" }, buttons(row, context))),
     readOnlyNote(row.table),
     row.problems.length ? h("div", { class: "banner" }, row.problems.map((one) => h("p", null, one))) : null,
     h("div", { class: "columns" },
@@ -80,7 +90,7 @@ export async function show({ words: [id], parameters, again }) {
       h("section", { class: "card" }, h("div", { class: "head" }, h("h2", null, "What it does"),
         choice("Time", RANGES, range.key, (one) => (location.hash = `#/rule/${encodeURIComponent(id)}${query({ range: one.key })}`))),
         plot ?? h("p", { class: "quiet" }, "Nothing was counted yet."),
-        counts && h("p", { class: "quiet" }, `${number(sum(counts.passed))} passed, ${number(sum(counts.refused))} refused, ${number(sum(counts.would_refuse))} would have been refused`))),
+        counts && h("p", { class: "quiet" }, totals(counts)))),
     await overrides(id, parameters.get("after"), again).catch((error) => h("p", { class: "banner mild" }, error.message)),
     history && h("section", { class: "card" }, h("h2", null, "History"), changesTable(history.events, async (event) => (await undo(event)) && again())),
   ].filter(Boolean);

@@ -1,6 +1,6 @@
 // All rules: what each says, what it does, and who changed it last.
 import { get, mayChange, query } from "./api.js";
-import { RANGES, ruleCounts, sum } from "./counts.js";
+import { counted, RANGES, ruleCounts, sum } from "./counts.js";
 import { button, empty, h, table } from "./dom.js";
 import { ago, number, problemRows } from "./format.js";
 import { edit } from "./edit.js";
@@ -15,9 +15,9 @@ function line(row, counts, overridden) {
   return [
     h("span", null, ruleLink(row.id), h("br"), pill(row.state), overridden.has(row.id) && [" ", h("span", { class: "pill", title: "Some subjects have limits of their own." }, "overrides")], row.problems.length ? h("p", { class: "error" }, row.problems[0]) : null),
     h("span", null, row.limits ?? "", h("br"), h("small", null, byText(row))),
-    own ? h("span", null, spark(own.passed, `${number(passed)} passed in a day`), h("small", null, number(passed))) : "",
-    own ? h("span", null, spark(would ? own.would_refuse : own.refused, would ? `${number(would)} would have been refused in a day` : `${number(refused)} refused in a day`, would ? "shadow" : "refused"),
-      h("small", null, would ? `${number(would)} would be` : number(refused))) : "",
+    own ? h("span", null, spark(own.passed, `passed in a day: ${counted(passed)}`), h("small", null, counted(passed))) : "",
+    own ? h("span", null, spark(would ? own.would_refuse : own.refused, would ? `would have been refused in a day: ${counted(would)}` : `refused in a day: ${counted(refused)}`, would ? "shadow" : "refused"),
+      h("small", null, would ? `${number(would)} would be` : counted(refused))) : "",
     row.updated_at ? h("span", null, ago(row.updated_at), h("br"), h("small", null, row.updated_by)) : "",
     throttleButton(callOf(row.rule), "small", row.id) || "",
   ];

@@ -1,7 +1,7 @@
 // Why is a request refused, or not? Each rule says whether it applies, and what is used.
 import { get, query } from "./api.js";
 import { empty, field, h, table } from "./dom.js";
-import { instant, number, span } from "./format.js";
+import { instant, number } from "./format.js";
 import { limits, penaltyWords, pill, ruleLink, subjectLink, throttleButton } from "./parts.js";
 
 const ATTRIBUTES = [["method", "GET"], ["path", "/entity/42"], ["host", "api.example.com"], ["ip", "203.0.113.9"], ["user", ""], ["event", "ocr"], ["key", "u1"], ["domain", ""], ["cost", "1"]];
@@ -19,7 +19,7 @@ function explained(rule) {
 function verdict(data) {
   const v = data.verdict;
   return h("p", { class: v.allowed ? "banner mild" : "banner", role: "status" }, h("strong", null, v.allowed ? "It would pass" : "It would be refused"),
-    v.allowed ? "." : ` by ${v.rule}${v.penalty ? ", because of a penalty" : v.limit ? `, limit ${v.limit}` : ""}; retry in ${span(Math.ceil((v.retry_after_ms ?? 0) / 1000))}.`);
+    v.allowed ? "." : `${data.text.startsWith("refused") ? data.text.slice("refused".length) : `: ${data.text}`}.`);
 }
 
 /** The rules that do not apply, asked for when somebody wants them. */

@@ -149,7 +149,8 @@ def test_who_is_refused_and_what_to_do(served, page):
     page.click("key=greedy")
     page.see("3 of 3 used", "100 per day (Asia/Shanghai)", "Asia/Shanghai)")
     shot(page, "subject")
-    page.click("Set free")
+    page.click("Set free…")
+    page.fill("Why", "they called — ü")
     page.click("Set free", within=page.dialog)
     page.see("set free", "0 of 3 used")
     expect(served.check(event="ocr", key="greedy").json()["allowed"], True)
@@ -165,7 +166,7 @@ def test_who_is_refused_and_what_to_do(served, page):
     expect(row["override"]["limits"], [{"max": 2000, "per": "day", "tz": "Asia/Shanghai"}, {"name": "hour", "max": 5, "per": "1h"}, "7 per 1m"])
     view(page, "#/rules", "overrides")
     view(page, "#/refused/ocr/greedy", "Has an override")
-    page.click("Remove the override")
+    page.click("Remove the override…")
     page.click("Remove", within=page.dialog)
     page.gone("Has an override")
     page.click("Override…")
@@ -180,7 +181,7 @@ def test_who_is_refused_and_what_to_do(served, page):
     page.fill("Limits", "60 per hour")
     page.click("Save")
     page.see("Has an override: 60 per hour", "2037-01-02 03:04")
-    page.click("Remove the override")
+    page.click("Remove the override…")
     page.click("Remove", within=page.dialog)
     page.gone("Has an override")
 
@@ -189,15 +190,20 @@ def test_penalties(served, page):
     view(page, "#/refused/login/192.0.2.7", "2 per 1h")
     page.click("Penalise…")
     page.fill("For", "an hour")
+    page.fill("Why", "abuse")
     page.click("Penalise", within=page.dialog)
     page.see("Penalised until")
     expect(served.check(method="POST", path="/login", ip="192.0.2.7").json()["allowed"], False)
     view(page, "#/refused", "ip=192.0.2.7")
     page.click("ip=192.0.2.7")
-    page.click("Lift the penalty")
+    page.click("Lift the penalty…")
+    page.fill("Why", "paid")
+    page.click("Lift", within=page.dialog)
     page.gone("Penalised until")
     expect(served.check(method="POST", path="/login", ip="192.0.2.7").json()["allowed"], True)
     view(page, "#/changes", "penalise 192.0.2.7 of login for 1 h", "lift the penalty of 192.0.2.7 of login", "cannot be undone")
+    events = [(one["what"], one["note"]) for one in served.steer("GET", "/v1/history?most=20").json()["events"] if one["rule"] == "login"]
+    expect(events[:2], [("lift", "paid"), ("penalise", "abuse")])
     view(page, "#/refused/ocr/192.0.2.7", "Penalise needs a rule with penalty")
     expect(page.button("Penalise…").is_enabled(), False)
 
@@ -296,6 +302,24 @@ def test_the_period_says_how_it_is_counted(served, page):
     served.steer("DELETE", "/v1/rules/periods")
 
 
+def test_a_period_typed_key_by_key(served, page):
+    """What stands in the field between two periods, such as "mont", takes nothing away."""
+    served.steer("PUT", "/v1/rules/zoned", {"match": {"event": "zoned"}, "limits": [{"max": 7, "per": "day", "tz": "Asia/Shanghai"}, {"max": 9, "per": "1h", "algorithm": "fixed_window"}]})
+    view(page, "#/rule/zoned", "What it does")
+    page.click("Edit…")
+    first, second = (one for one in page.find("dialog .field input") if one.get_attribute("value") in ("day", "1h"))
+    first.send_keys("\ue003" * 3 + "month")
+    second.send_keys("\ue003" * 2 + "day")
+    second.send_keys("\ue003" * 3 + "2h")
+    page.click("Review…")
+    page.see("7 per month (Asia/Shanghai)")
+    page.click("Save")
+    page.see("zoned is in force")
+    expect(served.steer("GET", "/v1/rules/zoned").json()["rule"]["limits"],
+           [{"max": 7, "per": "month", "tz": "Asia/Shanghai"}, {"max": 9, "per": "2h", "algorithm": "fixed_window"}])
+    served.steer("DELETE", "/v1/rules/zoned")
+
+
 def test_back_to_the_edit(served, page):
     """To see what it would have done costs nothing of what was typed; nor does Escape."""
     served.steer("PUT", "/v1/rules/thought", {"match": {"event": "thought"}, "limits": [{"max": 1, "per": "1h"}]})
@@ -322,6 +346,32 @@ def test_back_to_the_edit(served, page):
     view(page, "#/what-if", "Run")
     expect("Back to my edit" in page.text(), False)
     served.steer("DELETE", "/v1/rules/thought")
+
+
+def test_back_asks_before_an_edit_is_lost(served, page):
+    view(page, "#/rules", "New rule…")
+    view(page, "#/rule/budget", "What it does")
+    unload = "return window.dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+    page.click("Edit…")
+    page.see("Edit budget")
+    expect(page.driver.execute_script(unload), True, "nothing is typed")
+    page.fill("At most", "4999")
+    expect(page.driver.execute_script(unload), False, "the browser asks")
+    for leave in (page.driver.back, lambda: page.go("#/rules")):
+        leave()
+        page.see("Drop your changes?")
+        page.click("Cancel", within=page.dialog)
+        page.gone("Drop your changes?")
+        page.see("Edit budget")
+        expect(page.label("At most").get_attribute("value"), "4999")
+        has(page.driver.current_url, "#/rule/budget")
+    page.go("#/rules")
+    page.click("Drop them")
+    page.see("New rule…")
+    expect(page.find("dialog"), [])
+    has(page.driver.current_url, "#/rules")
+    expect(page.driver.execute_script(unload), True)
+    expect(served.steer("GET", "/v1/rules/budget").json()["rule"]["limits"][0]["max"], 5000)
 
 
 def test_a_rule_is_written_as_yaml(served, page):
@@ -500,21 +550,28 @@ def test_a_throttle_is_of_its_call_alone(served, page):
 def test_switching_and_removing(served, page):
     served.steer("PUT", "/v1/rules/brief", {"match": {"event": "b"}, "limits": "1 per 1h"})
     view(page, "#/rule/brief", "What it does")
-    page.click("Only count (shadow)")
+    page.click("Only count (shadow)…")
+    page.fill("Why", "to look")
+    page.click("Only count", within=page.dialog)
     page.see("Enforce")
     expect(served.steer("GET", "/v1/rules/brief").json()["state"], "shadow")
     page.click("Disable…")
+    page.fill("Why", "too loud")
     page.click("Disable", within=page.dialog)
     page.see("Enable")
     expect(served.steer("GET", "/v1/rules/brief").json()["state"], "disabled")
     page.click("Remove…")
+    page.fill("Why", "not needed")
     page.click("Remove", within=page.dialog)
     page.see("brief is removed")
     expect(served.steer("GET", "/v1/rules/brief").status, 404)
     view(page, "#/changes", "remove brief")
     page.click("Undo", within=lambda: page.find("tbody tr")[0])
+    page.fill("Why", "needed")
     page.click("Undo", within=page.dialog)
     until(lambda: served.steer("GET", "/v1/rules/brief").status == 200, "it is back")
+    notes = [one["note"] for one in served.steer("GET", "/v1/history?most=20").json()["events"] if one["rule"] == "brief"]
+    expect(notes[:4], ["needed", "not needed", "too loud", "to look"])
     shot(page, "changes")
 
 
@@ -567,6 +624,16 @@ def test_overrides_of_a_rule(served, page):
 # ---- why, what if, plans ----
 
 
+def test_an_override_of_given_limits_begins_empty(served, page):
+    expect(served.steer("PUT", "/v1/rules/given", {"match": {"event": "given"}, "by": ["user"], "limits": "given"}).status, 201)
+    view(page, "#/refused/given/u1", "Override…")
+    page.click("Override…")
+    page.see("replaces all limits of this rule")
+    expect(page.label("Limits").get_attribute("value"), "")
+    served.steer("DELETE", "/v1/rules/given")
+    view(page, "#/refused?find=u1&after=nobody", "Rules that know u1")
+
+
 def test_why(served, page):
     view(page, "#/why", "Explain")
     page.fill("event", "ocr")
@@ -579,6 +646,10 @@ def test_why(served, page):
     page.click("Why?", within=lambda: next(one for one in page.find("tr") if "refused-one" in one.text))
     page.see("It would be refused by ocr, limit hour")
     shot(page, "why")
+    served.steer("PUT", "/v1/rules/never", {"match": {"event": "never"}, "limits": "0 per 1h"})
+    view(page, "#/why?event=never", "It would be refused by never", "no wait will help")
+    expect("retry in" in page.find(".banner[role=status]")[0].text, False)
+    served.steer("DELETE", "/v1/rules/never")
 
 
 def test_what_if(served, page):
@@ -651,6 +722,37 @@ def test_a_session_that_ends_while_one_edits(served, page):
     page.click("Save")
     page.see("late is in force")
     expect(served.steer("GET", "/v1/rules/late").json()["rule"]["limits"][0]["max"], 77)
+
+
+def test_signing_in_again_keeps_what_was_typed(served, page):
+    view(page, "#/what-if", "Run")
+    page.fill("The rule as it would be", "id: typed\nmatch: { event: ocr }\nlimits: [1 per 1h]\n")
+    page.driver.delete_all_cookies()
+    page.click("Run")
+    page.see("Your session is over")
+    page.fill("Token", token(served, "operate"))
+    page.click("Sign in")
+    page.gone("Your session is over")
+    page.see("(operate)")
+    has(page.label("The rule as it would be").get_attribute("value"), "id: typed")
+    page.click("Run")
+    page.see("As it would be", "more requests would be refused")
+
+
+def test_a_late_answer_leaves_another_view_alone(served, page):
+    served.steer("PUT", "/v1/rules/slow", {"match": {"event": "slow"}, "limits": "1 per 1h"})
+    view(page, "#/rule/slow", "What it does")
+    page.driver.execute_script("""const real = window.fetch, held = new Promise((go) => (window.release = go));
+        window.fetch = async (where, options) => (options?.method === "PATCH" && (await held), real(where, options))""")
+    page.click("Only count (shadow)…")
+    page.click("Only count", within=page.dialog)
+    view(page, "#/what-if", "Run")
+    page.fill("The rule as it would be", "id: typed")
+    page.driver.execute_script("window.release()")
+    page.see("in force")
+    view_of = page.driver.execute_async_script("const done = arguments[0]; setTimeout(() => done(document.querySelector('h1').textContent), 300)")
+    expect((view_of, page.label("The rule as it would be").get_attribute("value")), ("What if", "id: typed"))
+    served.steer("DELETE", "/v1/rules/slow")
 
 
 def test_what_is_cut_is_shown_and_not_acted_upon(served, page):
@@ -746,7 +848,41 @@ def test_names_that_a_restart_forgets():
         view(b, "#/refused", "Nobody was refused in the last minute", "were counted in the last hour")
 
 
+def test_names_that_are_no_rules(served, page):
+    """Calls of CL.THROTTLE have no rule and no view of a subject: nothing leads there."""
+    with served.socket(served.resp) as client:
+        client.sendall(b"CL.THROTTLE bare 0 1 3600\r\n" * 4 + b"QUIT\r\n")
+        while client.recv(4096):
+            pass
+    view(page, "#/refused?rule=(cl.throttle)", "key=bare")
+    row = next(one for one in page.find("tbody tr") if "key=bare" in one.text)
+    expect(page.find("a, button", row), [])
+
+
 # ---- many ----
+
+
+def test_what_is_not_counted_is_not_zero():
+    """A rule that is not among the busiest of a step is counted together with others: nothing is known of it alone."""
+    rules = [{"id": f"crowd-{i:03}", "match": {"event": "crowd"}, "limits": "9 per day"} for i in range(300)]
+    with Service(rules=None) as s, Browser() as b:
+        text = os.path.join(s.data, "crowd.json")
+        with open(text, "w", encoding="utf-8") as out:
+            json.dump({"rules": rules}, out)
+        done = support.weir("rules", "import", text, "--from", f"sqlite:{s.data}/rules.db")
+        expect(done.returncode, 0, done.stderr)
+        until(lambda: s.steer("GET", "/v1/status").json()["rules"]["count"] >= 300, "they are in force")
+        s.check(event="crowd")
+        until(lambda: s.steer("GET", "/v1/counts?last=1d&step=30m&rule=crowd-299").json()["rules"][0]["passed"][-1] is None, "the step is kept")
+        b.sign_in(s, hash_part="#/rules?q=crowd-29")
+        b.see("crowd-299", "not counted")
+        view(b, "#/rule/crowd-299?range=day", "It was not counted in this time")
+        view(b, "#/refused?last=1d&rule=crowd-299", "Nobody is listed", "crowd-299 was not counted alone")
+        view(b, "#/plans", "crowd-019")
+        expect("crowd-020" in b.text(), False)
+        b.click("More budgets")
+        b.see("crowd-020", "First page of budgets")
+        view(b, "#/plans?after_budget=nobody", "crowd-000")
 
 
 def test_many_rules():
@@ -809,3 +945,17 @@ def test_by_keyboard(served, page):
     page.driver.switch_to.active_element.send_keys("\ue00c")
     until(lambda: not page.find("dialog[open]"), "Escape closes it")
     expect(page.driver.switch_to.active_element.text, "Throttle a call…", "and one is where one was")
+    page.click("New rule…")
+    page.see("Which requests")
+
+    def focused():
+        return page.driver.execute_script("const one = document.activeElement; return one.labels?.[0]?.textContent ?? one.getAttribute('aria-label') ?? one.textContent")
+
+    page.button("Add a limit").send_keys("\n")
+    expect((focused(), len(page.find("dialog [aria-label^='Remove limit']"))), ("At most", 2), "in the new row")
+    page.button("Remove limit 2").send_keys("\n")
+    expect(focused(), "Add a limit")
+    page.fill("counted as", "fixed window")
+    expect(focused(), "counted as")
+    page.button("Remove limit 1").send_keys("\n")
+    expect(focused(), "Add a limit")
