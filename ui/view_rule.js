@@ -10,6 +10,7 @@ import { chart } from "./chart.js";
 import { yaml } from "./text.js";
 
 const OVERRIDES = 50;
+const CHANGES = 20;
 
 function buttons(row, { again, current }) {
   if (!mayChange()) return [];
@@ -68,7 +69,9 @@ export async function show(context) {
   const row = await get(path("rules", id));
   const range = RANGES.find((one) => one.key === parameters.get("range")) ?? RANGES[1];
   const counts = (await ruleCounts([id], range).catch(() => new Map())).get(id);
-  const history = await get(path("rules", id, "history") + query({ most: 20 })).catch(() => null);
+  const before = parameters.get("before") ?? undefined;
+  const history = await get(path("rules", id, "history") + query({ most: CHANGES + 1, before })).catch(() => null);
+  const events = history?.events.slice(0, CHANGES);
   const plot = counts && chart({
     title: `The last ${range.name.toLowerCase()}`, start: startOf(counts), step: counts.step_s,
     series: [
@@ -92,6 +95,8 @@ export async function show(context) {
         plot ?? h("p", { class: "quiet" }, "Nothing was counted yet."),
         counts && h("p", { class: "quiet" }, totals(counts)))),
     await overrides(id, parameters.get("after"), again).catch((error) => h("p", { class: "banner mild" }, error.message)),
-    history && h("section", { class: "card" }, h("h2", null, "History"), changesTable(history.events, async (event) => (await undo(event)) && again())),
+    events && h("section", { class: "card" }, h("h2", null, "History"), changesTable(events, async (event) => (await undo(event)) && again(), !before),
+      history.events.length > CHANGES && h("nav", { class: "tools", "aria-label": "Pages of the history" },
+        h("a", { class: "button", href: `#/rule/${encodeURIComponent(id)}${query({ range: range.key, before: events.at(-1).number })}` }, "Earlier changes"))),
   ].filter(Boolean);
 }

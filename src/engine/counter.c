@@ -352,7 +352,7 @@ static void give_back_slice_any(struct decision *d, struct counter *c)
  * all is on the safe side. */
 static void give_back_standin_any(struct decision *d, struct counter *c)
 {
-    if (remote_of(d, c)->cell && d->remote->call.result != STORE_UNSENT) {
+    if (remote_of(d, c)->cell && (d->remote->late || d->remote->call.result != STORE_UNSENT)) {
         set_counted(c, *c->state, true);
         return;
     }
