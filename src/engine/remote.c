@@ -129,7 +129,8 @@ static void make_key(const struct decision *d, struct facts *facts, size_t i)
 static bool lacks_key(const struct decision *d, size_t i)
 {
     const struct counter *c = &d->counters[i];
-    return c->kind != COUNTER_CELL && is_first(c) && d->remote->counters[i].key_len == 0;
+    bool in_store = c->kind != COUNTER_CELL && c->rule->counter != COUNTER_CELL;
+    return in_store && is_first(c) && d->remote->counters[i].key_len == 0;
 }
 
 void remote_make_keys(struct decision *d)
