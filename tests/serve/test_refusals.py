@@ -6,6 +6,7 @@ import urllib.parse
 
 from support import expect, until
 from support.contract import Checked
+from support.counts import stored
 from support.store import Store
 from support.wire import Wire
 
@@ -261,15 +262,6 @@ rules:
 
 
 # ---- over restarts ----
-
-
-def stored(s, sql):
-    """What counts.db has."""
-    db = sqlite3.connect(os.path.join(s.data, "counts.db"))
-    try:
-        return db.execute(sql).fetchone()[0]
-    finally:
-        db.close()
 
 
 def whom(found):

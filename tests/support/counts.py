@@ -65,7 +65,7 @@ WANTED_RULES = {"login": (2, 3, 0), 'odd "\\ ü': (7, 0, 0), "tried": (0, 0, 3),
 
 
 def stored(s, sql):
-    """What the file has; None: there is no such file yet."""
+    """What the file has; None: the service has not made it yet, which it does after its start."""
     path = os.path.join(s.data, "counts.db")
     if not os.path.exists(path):
         return None
