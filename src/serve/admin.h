@@ -67,7 +67,8 @@ void admin_state_free(struct admin_state *state);
 
 /* Who sends a request: known by a token, or by the cookie of a session. A token is what counts if there are both. */
 struct admin_caller {
-    enum role role; /* ROLE_NONE: unknown */
+    enum role role;            /* ROLE_NONE: unknown */
+    const struct token *token; /* NULL: unknown */
     bool has_session;
     struct cookie session;
 };
@@ -110,8 +111,9 @@ bool admin_length(struct http_call *call, const char *name, int64_t least_us, in
 bool admin_check_parameters(struct http_call *call, const char *const *names);
 /* The parameter dry_run says that nothing is to be changed. */
 bool admin_is_dry_run(struct http_call *call);
-/* The author of a change: the header X-Weir-Author, or else "page (operate)" for a session, "admin api" for a token. */
-sv admin_author(const struct http_call *call);
+/* The author of a change: the header X-Weir-Author, or else "page (operate)" for a session, "admin api" for a token. If the
+ * token has a name, that is the author, or stands behind it: "Ann (ops)". */
+sv admin_author(struct http_call *call);
 
 /* ---- work with the source ---- */
 
