@@ -72,6 +72,8 @@ struct admin_caller {
     bool has_session;
     struct cookie session;
 };
+/* NULL: there is no such token, or it is for decisions only. */
+const struct token *admin_token(const struct http_call *call, sv given);
 /* From the headers alone: asked again later, it says whether the session has ended meanwhile. */
 struct admin_caller admin_caller(const struct http_call *call);
 /* The session of each cookie that is valid. `i` counts them. False: no more. */

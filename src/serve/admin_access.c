@@ -215,12 +215,18 @@ bool admin_session(const struct http_call *call, unsigned i, struct cookie *ret)
     return false;
 }
 
+const struct token *admin_token(const struct http_call *call, sv given)
+{
+    const struct token *token = token_find(call->loop->tokens, given);
+    return token && token->role >= ROLE_READ ? token : NULL;
+}
+
 struct admin_caller admin_caller(const struct http_call *call)
 {
     struct admin_caller caller = { .role = ROLE_NONE };
     sv given = token_of_bearer(http_header(call, "authorization"));
     if (given.ptr)
-        caller.token = token_find(call->loop->tokens, given);
+        caller.token = admin_token(call, given);
     else if (admin_session(call, 0, &caller.session)) {
         caller.has_session = true;
         caller.token = token_named(call->loop->tokens, weir_str(caller.session.token));

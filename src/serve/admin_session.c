@@ -5,8 +5,9 @@
 #include "base/instant.h"
 #include "serve/admin.h"
 #include "serve/log.h"
+#include "serve/token_list.h"
 
-enum { SET_COOKIE_MAX = COOKIE_NAME_MAX + COOKIE_VALUE_MAX + 80, ANSWER_MAX = 200 };
+enum { SET_COOKIE_MAX = COOKIE_NAME_MAX + COOKIE_VALUE_MAX + 80, ANSWER_MAX = 300, TITLE_MAX = TOKEN_NAME_MAX + 2 };
 
 static const struct weir_header not_stored = { WEIR_STR("Cache-Control"), WEIR_STR("no-store") };
 
@@ -58,10 +59,17 @@ static bool is_https(const struct http_call *call)
     return sv_starts(http_header(call, "origin"), SV("https://"));
 }
 
+/* " ann"; "" for a token of the host, whose name is its role. */
+static const char *token_title(const char *name, char ret[TITLE_MAX])
+{
+    snprintf(ret, TITLE_MAX, "%s%s", role_named(weir_str(name)) ? "" : " ", role_named(weir_str(name)) ? "" : name);
+    return ret;
+}
+
 static void begin(struct http_call *call, struct server *server, const struct token *token)
 {
     struct cookie session;
-    char value[COOKIE_VALUE_MAX], text[SET_COOKIE_MAX];
+    char value[COOKIE_VALUE_MAX], text[SET_COOKIE_MAX], title[TITLE_MAX];
     const char *name = server->admin->cookie_name;
     if (!cookie_begin(&session, token, is_https(call), loop_now_us(call->loop) / US_PER_S)) {
         http_error(call, 503, NULL, "the system has no random numbers");
@@ -71,8 +79,8 @@ static void begin(struct http_call *call, struct server *server, const struct to
     /* Without Max-Age a browser forgets it when it ends. */
     snprintf(text, sizeof text, "%s=%s; Path=/; HttpOnly; SameSite=Strict%s", name, value, session.https ? "; Secure" : "");
     sv author = sv_trim(http_header(call, "x-weir-author"));
-    log_say(LEVEL_INFO, "session", "signed in with the token %s (%s)%s%.*s from %s", token->name, role_names[token->role],
-            author.len ? " by " : "", SV_SHOWN(author, 200), conn_from(call->conn));
+    log_say(LEVEL_INFO, "session", "signed in with the %s token%s%s%.*s from %s", role_names[token->role],
+            token_title(session.token, title), author.len ? " by " : "", SV_SHOWN(author, 200), conn_from(call->conn));
     answer(call, token, &session, &(struct weir_header){ WEIR_STR("Set-Cookie"), weir_str(text) });
 }
 
@@ -86,12 +94,9 @@ void admin_sign_in(struct http_call *call, struct server *server)
         return;
     json_t *given = json_object_get(body, "token");
     sv text = sv_trim(sv_of(json_string_value(given), json_string_length(given)));
-    const struct token *token = token_find(call->loop->tokens, text);
+    const struct token *token = admin_token(call, text);
     if (!token)
         admin_refuse_token(call, server);
-    else if (token->role < ROLE_READ)
-        http_error(call, 403, "sign in with a token that has the role read, operate or admin",
-                   "this token may ask for decisions, and do nothing here");
     else
         begin(call, server, token);
 }
@@ -103,15 +108,15 @@ void admin_sign_out(struct http_call *call, struct server *server)
     static const char *const none[] = { NULL };
     struct weir_error error;
     struct cookie session;
-    char text[SET_COOKIE_MAX];
+    char text[SET_COOKIE_MAX], title[TITLE_MAX];
     int r = 0;
     if (!admin_check_parameters(call, none))
         return;
     int64_t now_s = loop_now_us(call->loop) / US_PER_S;
     while (r == 0 && admin_session(call, 0, &session)) {
         r = ended_add(&server->admin->ended, &session, now_s, &error);
-        log_say(LEVEL_INFO, "session", "signed out of a session of the token %s (%s) from %s", session.token,
-                role_names[session.role], conn_from(call->conn));
+        log_say(LEVEL_INFO, "session", "signed out of a session of the %s token%s from %s", role_names[session.role],
+                token_title(session.token, title), conn_from(call->conn));
     }
     snprintf(text, sizeof text, "%s=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict%s", server->admin->cookie_name,
              is_https(call) ? "; Secure" : "");

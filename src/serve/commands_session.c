@@ -87,7 +87,7 @@ static bool authenticate(struct commands *c, sv user, sv password)
     bool is_default = sv_eq(user, SV("default"));
     if (token && !is_default && !sv_eq(user, weir_str(token->name)))
         token = NULL;
-    if ((is_default || token) && (access_of(tokens, token) != ACCESS_NONE)) {
+    if ((is_default || token) && access_of(tokens, token) != ACCESS_NONE) {
         set_access(c->session, tokens, token);
         return true;
     }
@@ -100,7 +100,7 @@ void auth_command(struct commands *c, const sv *args, size_t count)
     if (count > 3)
         resp_error(&c->out, "ERR syntax error");
     else if (count == 2 && !c->loop->tokens->required && !token_find(c->loop->tokens, args[1]))
-        session_refuse(c, "WRONGPASS this is not a token, and decisions require none");
+        session_refuse(c, "WRONGPASS this is not the admin token, and decisions require no token");
     else if (authenticate(c, count == 3 ? args[1] : SV("default"), args[count - 1]))
         resp_status(&c->out, "OK");
 }
