@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -144,7 +145,7 @@ static int check_new(const struct token_list *list, const struct token *token, s
 static int parse(sv text, const char *path, struct token_list *ret, struct weir_error *error)
 {
     struct weir_error why;
-    ret->of = calloc(TOKENS_MAX, sizeof *ret->of);
+    ret->of = cleanup_calloc(TOKENS_MAX, sizeof *ret->of);
     if (!ret->of)
         return err_no_memory(error);
     for (unsigned number = 1; text.len > 0; number++) {
@@ -217,16 +218,16 @@ static int write_text(const char *path, int folder, const struct buf *text, stru
 /* Returns a descriptor, which holds the lock until it is closed, or an error. */
 static int lock_folder(const char *path, struct weir_error *error)
 {
-    CLEANUP_FREE char *copy = strdup(path);
-    if (!copy)
-        return err_no_memory(error);
+    char copy[PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", path);
     const char *folder = dirname(copy);
-    CLEANUP_CLOSE int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || flock(fd, LOCK_EX) < 0)
-        return err_set(error, WEIR_E_SYSTEM, "cannot open the folder %s: %s", folder, strerror(errno));
-    int locked = fd;
-    fd = -1;
-    return locked;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX) == 0)
+        return fd;
+    int r = err_set(error, WEIR_E_SYSTEM, "cannot open the folder %s: %s", folder, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return r;
 }
 
 static void add_line(struct buf *text, const struct token *token)

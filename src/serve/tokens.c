@@ -41,7 +41,7 @@ static int read_token(const char *path, char ret[TOKEN_MAX], struct weir_error *
 /* Under another name until it is complete. A secret that another process has created meanwhile stays. */
 static int make_secret(const char *what, const char *path, struct weir_error *error)
 {
-    char text[2 * TOKEN_SECRET_BYTES + 2];
+    char secret[2 * TOKEN_SECRET_BYTES + 1], text[sizeof secret + 1];
     CLEANUP_FREE char *new_path = NULL;
     if (access(path, F_OK) == 0)
         return 0;
@@ -49,9 +49,8 @@ static int make_secret(const char *what, const char *path, struct weir_error *er
         return err_no_memory(error);
     unlink(new_path);
     CLEANUP_CLOSE int fd = open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool made = fd >= 0 && token_make(text);
-    if (made)
-        strcat(text, "\n");
+    bool made = fd >= 0 && token_make(secret);
+    snprintf(text, sizeof text, "%s\n", made ? secret : "");
     made = made && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && fsync(fd) == 0 &&
            (link(new_path, path) == 0 || errno == EEXIST);
     int r = made ? 0 : err_set(error, WEIR_E_SYSTEM, "cannot write the %s to %s: %s", what, path, strerror(errno));
@@ -87,25 +86,28 @@ int tokens_read_own(const struct config *config, enum role role, char ret[TOKEN_
 
 /* ---- all of them ---- */
 
-static int new_tokens(struct tokens **ret, const struct config *config, struct weir_error *error)
+/* With those that have names. NULL: *error says why. */
+static struct tokens *new_tokens(const struct config *config, struct weir_error *error)
 {
     CLEANUP(token_list_done) struct token_list list = { 0 };
     CLEANUP_FREE char *path = NULL;
-    if (!config->tokens && asprintf(&path, "%s/tokens", config->data) < 0)
-        return err_no_memory(error);
-    int r = token_list_read(&list, config->tokens ? config->tokens : path, error);
-    if (r < 0)
-        return r;
+    if (!config->tokens && asprintf(&path, "%s/tokens", config->data) < 0) {
+        err_no_memory(error);
+        return NULL;
+    }
+    if (token_list_read(&list, config->tokens ? config->tokens : path, error) < 0)
+        return NULL;
     struct tokens *tokens = calloc(1, sizeof *tokens + (list.count + HOST_TOKENS) * sizeof tokens->of[0]);
-    if (!tokens)
-        return err_no_memory(error);
+    if (!tokens) {
+        err_no_memory(error);
+        return NULL;
+    }
     if (list.count > 0)
         memcpy(tokens->of, list.of, list.count * sizeof *list.of);
     tokens->count = list.count;
     tokens->refs = 1;
     tokens->required = config->token_file || config->require_token == CONFIG_YES;
-    *ret = tokens;
-    return 0;
+    return tokens;
 }
 
 static const char *file_of(const struct token *token)
@@ -158,10 +160,8 @@ static bool is_same(const struct tokens *a, const struct tokens *b)
 
 int tokens_read(struct tokens **tokens, const struct config *config, struct weir_error *error)
 {
-    struct tokens *fresh = NULL, *before = *tokens;
-    int r = new_tokens(&fresh, config, error);
-    if (r == 0)
-        r = add_all_own(fresh, config, error);
+    struct tokens *fresh = new_tokens(config, error), *before = *tokens;
+    int r = fresh ? add_all_own(fresh, config, error) : (int)error->code;
     if (r < 0 || (before && is_same(before, fresh))) {
         tokens_unref(fresh);
         return r;
