@@ -30,7 +30,7 @@ uint64_t debt_cell_of(const struct bound_limit *limit, uint64_t subject)
 }
 
 /* Slices of a limit that requests bring are lent for one `max`, too. */
-static uint64_t slice_cell(const struct decision *d, const struct counter *c)
+uint64_t slice_cell(const struct decision *d, const struct counter *c)
 {
     uint64_t mark = c->given ? key_mix(c->rule->id, c->numbers.max) : 0;
     return slice_cell_of(d->bound->cells, c->limit, counter_subject(c) ^ mark);
@@ -67,7 +67,7 @@ static void init_counter(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
     rc->renew = rc->insisted = false;
-    rc->tokens = 0;
+    rc->tokens = rc->spent = 0;
     rc->payment.amount = 0;
     rc->cell = NULL;
     rc->key_len = rc->field_len = 0;

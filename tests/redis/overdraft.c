@@ -93,6 +93,31 @@ static void test_overdraft_without_the_store(void **state)
     weir_close(weir);
 }
 
+/* The slice that the request waited for comes after it was let through without: it pays a part of the debt. */
+static void test_a_slice_that_comes_late(void **state)
+{
+    (void)state;
+    static const char rules[] = "- { id: s, by: [key], on_store_failure: local, lease: { slice: 10%, ttl: 60s },\n"
+                                "    limits: [{ max: 100, per: 1h, algorithm: fixed_window, overdraft: true }] }\n";
+    struct weir *weir = open_host("late", rules, (struct weir_options){ .store_deadline_ms = 50 });
+    pid_t process = server_process();
+    struct weir_store_status status = { 0 };
+    kill(process, SIGSTOP);
+    assert_true(check_now(weir, cost_of("s", "u", 5000)).allowed);
+    kill(process, SIGCONT);
+    for (int i = 0; i < 2000 && (weir_store_status(weir, &status), !status.up || status.lent == 0); i++)
+        usleep(5000);
+    assert_int_equal(status.lent, 10);
+    for (int i = 0; i < 20; i++)
+        assert_false(check_now(weir, cost_of("s", "u", 5000)).allowed);
+    for (int i = 0; i < 1000 && (weir_store_status(weir, &status), status.reconciled < 5000); i++) {
+        assert_false(check_now(weir, one("s", "u")).allowed);
+        usleep(5000);
+    }
+    assert_int_equal(status.reconciled, 5000);
+    weir_close(weir);
+}
+
 /* What the slice paid and what is owed both come back, whether or not the store has been told of the debt. */
 static void test_refund_of_a_slice(void **state)
 {
@@ -154,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_overdraft),
         cmocka_unit_test(test_overdraft_without_the_store),
+        cmocka_unit_test(test_a_slice_that_comes_late),
         cmocka_unit_test(test_refund_of_a_slice),
         cmocka_unit_test(test_refused_by_the_store),
     };
