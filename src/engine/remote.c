@@ -223,7 +223,10 @@ static bool ask_for(struct decision *d, const struct counter *c, const struct le
     store_windows(c, d->now_us + status->offset_us, &ask.window, &ask.next);
     memcpy(ask.key, key.ptr, key.len);
     memcpy(ask.field, field.ptr, field.len);
-    return weir->store ? weir->ops->want(weir->store, &ask) : ask_post(d->bound->cells, &ask, clock_steady_us());
+    if (weir->store)
+        return weir->ops->want(weir->store, &ask);
+    ask.need += ask.need == 0; /* who needs nothing owes something; the board knows no ask for nothing */
+    return ask_post(d->bound->cells, &ask, clock_steady_us());
 }
 
 bool remote_ask_for_short(struct decision *d)
