@@ -268,7 +268,7 @@ struct weir {
         /* false: no rule applies, and the values from rule() to window() have no meaning. */
         bool applied() const noexcept { return c_.applied; }
 
-        /* Some rule applies, if only one in shadow mode. */
+        /* Some rule applies, if only one in shadow mode, or one that limits nothing. */
         bool matched() const noexcept { return c_.matched; }
 
         /* Refused because the store does not answer, not because a limit is reached. */

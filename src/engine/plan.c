@@ -181,6 +181,7 @@ static void plan_fill(struct decision *d, const uint32_t *matches, size_t count,
     if (d->enforced < needed)
         end = plan_mode(d, end, MODE_SHADOW, matches, count, facts, several, &remote);
     d->count = (size_t)(end - d->counters);
+    d->matched = count > 0;
     d->charges = d->request->cost > 0;
     d->insists = d->request->charging != WEIR_CHARGE_IF_ROOM;
     plan_end(d, false, remote, users);
@@ -327,6 +328,7 @@ static void plan_part(struct together *t, const struct weir_request *request, si
     struct counter *c = t->next;
     bool several = d->bound->by_path && facts_readings(&t->facts) > 1;
     d->request = request;
+    d->matched |= (uint64_t)(t->matches.count > 0) << part;
     t->next = plan_mode(d, c, mode, t->matches.list, t->matches.count, &t->facts, several, &t->remote);
     for (; c < t->next; c++) {
         c->part = (uint8_t)part;
@@ -405,6 +407,7 @@ static __attribute__((noinline)) bool plan_together(struct decision *d, const st
     numbers_init(&t.matches);
     numbers_init(&t.replacing);
     d->penalties = false;
+    d->matched = 0;
     d->repeated = (sv){ 0 };
     d->repeated_part = 0;
     bool planned = plan_all(&t, first);
