@@ -183,7 +183,7 @@ struct source_act {
 };
 /* In place of the name of a table, in entries about these. */
 #define SOURCE_SUBJECTS "subject"
-/* Records it in the history. A file has none: then it does nothing. */
+/* Records it in the history. Does nothing if the rules are in files, which have no history. */
 int source_record(struct source *source, const struct source_act *act, struct source_author author,
                   struct weir_error *error);
 /* The author and the note are of a form that the history can have. */
