@@ -16,7 +16,7 @@ const words = (value) => [value ?? []].flat().join(", ");
 const split = (text) => text.split(",").map((one) => one.trim()).filter(Boolean);
 const oneOrMany = (list) => (list.length > 1 ? list : list[0]);
 
-/** What the form would take apart: a value with a comma in it, or with spaces around it. */
+/** Whether the form can show the value as a list. It would take a value with a comma or with spaces around it apart. */
 const isList = (value) => isTexts(value) && [value ?? []].flat().every((one) => one !== "" && one === one.trim() && !one.includes(","));
 const inYaml = (label, value) => h("p", { class: "hint" }, `${label}: set in YAML (${JSON.stringify(value)})`);
 const left = (value, known) => Object.keys(value).filter((name) => !known.includes(name) && value[name] != null);
@@ -259,7 +259,7 @@ export function edit(row, candidate, written) {
           button("Back to my text", () => (row && (version = theirs?.version), show(editor))),
           button(theirs ? "Save mine over theirs" : "Save mine again", () => save(checked, theirs?.version), { class: "danger" })));
     };
-    /** What was reviewed is what is saved. */
+    /** Saves the text that was reviewed. */
     const save = async (checked, tag) => {
       error.textContent = "";
       try {

@@ -76,7 +76,7 @@ export const limitWords = (list) =>
 
 const LENGTHS = [["1s", "second"], ["1m", "minute"], ["1h", "hour"], ["1d", "day (24 hours)"]];
 const SECONDS = { "1s": 1, "1m": 60, "1h": 3600, "1d": 86400 };
-/** What stands for what in a path. */
+/** The placeholders of a path. */
 export const PATH_HINT = "# is one id: digits, or a UUID (unless the setting ids says otherwise). {name} is any one segment; * at the end is the rest, of any length.";
 /** How a limit that refills counts. */
 const refills = (max, per) => !(max >= 0) ? "" : max === 0 ? "0 refuses everything." : `A token bucket: ${number(max)} at once, then one more every ${span(SECONDS[per] / max)}. It does not begin anew at midnight.`;
@@ -211,7 +211,7 @@ export const subjectAddress = (rule, values, plan) =>
 export const subjectLink = (rule, by, cut, plan) => isNoRule(rule) ? h("span", null, brief(subject(by), cut)) : cut ? h("span", null, brief(subject(by), true), h("small", null, " (only the beginning is kept)"))
   : h("a", { href: subjectAddress(rule, by.map((one) => one.value), plan) }, brief(subject(by)));
 
-/** What is known of a penalty that runs. */
+/** A running penalty, in words. */
 export const penaltyWords = ({ until, by_hand: byHand, after, within_ms: within, level }) =>
   `Penalised until ${instant(until)}, ${byHand ? "by hand" : `after ${number(after)} refusals within ${span(within / 1000)}`}, ${number(level)} in a row: every request is refused, whatever the limits have left.`;
 export const ruleLink = (id) => (isNoRule(id) ? h("span", null, id) : h("a", { href: `#/rule/${encodeURIComponent(id)}` }, id));
@@ -232,7 +232,7 @@ export const reasoned = (title, text, action, danger = true) =>
       h("div", { class: "actions" }, button("Cancel", () => close(undefined)), button(action, () => close({ note: why.value.trim() }), { class: danger ? "danger" : "main" })));
   });
 
-/** What a change was made to. */
+/** The object of a change, in words. */
 const ofWhat = (event) => event.table === "WEIR_OVERRIDES" ? `override of ${event.rule} for ${brief(event.row)}`
   : event.table === "subject" ? `${brief(event.row)} of ${event.rule}` : event.rule || `setting ${event.row}`;
 const versionOf = (row) => row && (row.rule ?? row.override ?? row);

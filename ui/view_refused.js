@@ -1,4 +1,4 @@
-// Who is refused most; and one subject: used, left, holds, penalties, overrides, and what can be done.
+// The subjects that are refused most; and one subject: used, left, holds, penalties, overrides, and the actions on it.
 import { ask, get, may, mayChange, path, query } from "./api.js";
 import { button, dialog, empty, field, h, table } from "./dom.js";
 import { sum } from "./counts.js";
@@ -68,7 +68,7 @@ function penalise(rule, by, again) {
   } }, h("p", null, "Every request of this subject that the rule applies to is refused until then."), field("For", length), field("Why", why), h("div", { class: "actions" }, h("button", { type: "submit", class: "danger" }, "Penalise"))));
 }
 
-/** What can be done to a subject. */
+/** The buttons for actions on a subject. */
 function tools(data, row, by, again) {
   const { rule, subject: text } = data, hasOverride = by.length > 0 && mayChange("operate");
   const remove = async (what, reason, done) => reason && (await attempt(() => ask("DELETE", `/v1/${what}${query({ rule, by })}`, reason), done)) && again();

@@ -175,7 +175,7 @@ typedef int source_event_row(const struct source_event *event, void *data, struc
 /* The newest first; id empty: of everything. `before`: only changes with a lower number; 0: all. */
 int source_history(struct source *source, sv id, int64_t before, unsigned most, source_event_row *row, void *data,
                    struct weir_error *error);
-/* What a person did to a subject of a running service: no row changes, and it cannot be undone. */
+/* An act of a person on a subject of a running service. It changes no row, and it cannot be undone. */
 struct source_act {
     const char *what; /* "reset", "penalise", "lift" */
     sv rule, subject; /* the id, and the values as one text */
