@@ -2,7 +2,7 @@
 import { ask, get, path } from "./api.js";
 import { button, dialog, field, fieldError, h, note } from "./dom.js";
 import { errorText, instantOf, localInput } from "./format.js";
-import { byText, choice, confirmed, diff, PATH_HINT, withoutId } from "./parts.js";
+import { asking, byText, choice, diff, PATH_HINT, withoutId } from "./parts.js";
 import { yaml } from "./text.js";
 
 const ALGORITHMS = [["token_bucket", "refills evenly"], ["fixed_window", "fixed window"], ["sliding_window", "sliding window"], ["calendar", "calendar"]];
@@ -304,5 +304,5 @@ export function edit(row, candidate, written) {
     const show = (part) => room.replaceChildren(part);
     draw();
     return room;
-  }, { class: "wide", unsaved: isTouched, guard: () => !isTouched() || confirmed("Drop your changes?", "What you have typed is not saved.", "Drop them") });
+  }, { class: "wide", ...asking(isTouched) });
 }

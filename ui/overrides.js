@@ -2,7 +2,7 @@
 import { ask, get, mayChange, path } from "./api.js";
 import { button, dialog, field, fieldError, h, note, table } from "./dom.js";
 import { ago, brief, errorText, instantOf, localInput } from "./format.js";
-import { attempt, limitWords, pill, reasoned, ruleLink, subjectLink, throttleButton, when } from "./parts.js";
+import { asking, attempt, changes, limitWords, pill, reasoned, ruleLink, subjectLink, throttleButton, when } from "./parts.js";
 import { flow } from "./text.js";
 
 /** The effect of an override, in words. */
@@ -117,5 +117,5 @@ export async function override(rule, text, row, plan) {
       text ? null : field("Subject", whom, "The value that the rule counts by; several with commas between."), field("It gets", kind), limitField, nothing,
       untilField, field("Why", why), error,
       h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Save")));
-  });
+  }, asking(changes(kind, limit, until, why, whom)));
 }

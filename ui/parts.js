@@ -183,7 +183,7 @@ export async function throttle(known = {}) {
       h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Throttle")));
     const room = h("div", null, form);
     return room;
-  });
+  }, asking(changes(max, per, whom, what, kind, until, shadow, why)));
 }
 
 export const withoutId = (rule) => {
@@ -217,20 +217,30 @@ export const penaltyWords = ({ until, by_hand: byHand, after, within_ms: within,
 export const ruleLink = (id) => (isNoRule(id) ? h("span", null, id) : h("a", { href: `#/rule/${encodeURIComponent(id)}` }, id));
 
 /** Asks before something that cannot be undone from here. */
-export const confirmed = (title, text, action, danger = true) =>
+const confirmed = (title, text, action, danger = true) =>
   dialog(title, (close) => h("div", null, h("p", null, text),
     h("div", { class: "actions" }, button("Cancel", () => close(false)), button(action, () => close(true), { class: danger ? "danger" : "main" }))));
+
+/** Returns a function that says whether one of these controls has another value than now. */
+export function changes(...controls) {
+  const values = () => JSON.stringify(controls.map((one) => (one.type === "checkbox" ? one.checked : one.value))), before = values();
+  return () => values() !== before;
+}
+
+/** Properties of a dialog that asks before typed text is lost. `isTouched` says whether there is some. */
+export const asking = (isTouched) => ({ unsaved: isTouched, guard: () => !isTouched() || confirmed("Drop your changes?", "What you have typed is not saved.", "Drop them") });
 
 /** Where a change asks why, for the history. */
 export const whyInput = () => h("input", { maxlength: "500", placeholder: "optional, for the history" });
 
 /** Asks before a change, and why. Resolves to {note}, or to nothing. */
-export const reasoned = (title, text, action, danger = true) =>
-  dialog(title, (close) => {
-    const why = whyInput();
-    return h("div", { class: "content" }, [text].flat().map((one) => (typeof one === "string" ? h("p", null, one) : one)), field("Why", why),
-      h("div", { class: "actions" }, button("Cancel", () => close(undefined)), button(action, () => close({ note: why.value.trim() }), { class: danger ? "danger" : "main" })));
-  });
+export function reasoned(title, text, action, danger = true) {
+  const why = whyInput();
+  return dialog(title, (close) =>
+    h("div", { class: "content" }, [text].flat().map((one) => (typeof one === "string" ? h("p", null, one) : one)), field("Why", why),
+      h("div", { class: "actions" }, button("Cancel", () => close(undefined)), button(action, () => close({ note: why.value.trim() }), { class: danger ? "danger" : "main" }))),
+  asking(changes(why)));
+}
 
 /** The object of a change, in words. */
 const ofWhat = (event) => event.table === "WEIR_OVERRIDES" ? `override of ${event.rule} for ${brief(event.row)}`

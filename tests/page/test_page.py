@@ -150,6 +150,17 @@ def test_penalties(served, page):
     expect(page.button("Penalise…").is_enabled(), False)
 
 
+def test_many_penalties(served, page):
+    served.steer("PUT", "/v1/rules/strict", {"match": {"event": "strict"}, "by": ["key"], "limits": "1 per 1h", "penalty": {"after": 3, "within": "1m", "for": "5m"}})
+    for i in range(60):
+        expect(served.steer("PUT", f"/v1/penalties?rule=strict&by=p{i:02}", {"for": "1h"}).status, 204)
+    view(page, "#/refused?rule=strict", "10 more are not shown.")
+    page.click("Show more penalties")
+    page.gone("are not shown")
+    expect(len([row for row in page.find("tbody tr") if "key=p" in row.text]), 60)
+    served.steer("DELETE", "/v1/rules/strict")
+
+
 def test_looking_up_a_subject(served, page):
     served.steer("PUT", "/v1/rules/pair", {"match": {"event": "pair"}, "by": ["user", "ip"], "limits": "5 per 1h"})
     served.check(event="ocr", key="sought")

@@ -318,6 +318,29 @@ def test_a_throttle_is_of_its_call_alone(served, page):
     until(lambda: len(throttles(served)) == len(before) + 4, "each call has a rule of its own")
 
 
+def test_dialogs_ask_before_typed_text_is_lost(served, page):
+    """Escape closes a dialog at once only if nothing was typed into it."""
+    served.steer("PUT", "/v1/rules/asks", {"match": {"event": "asks"}, "by": ["key"], "limits": "1 per 1h", "penalty": {"after": 3, "within": "1m", "for": "5m"}})
+    for hash_part, button, label in (("#/rule/asks", "Throttle…", "Why"), ("#/rule/asks", "Add an override…", "Subject"), ("#/refused/asks/k", "Override…", "Limits"),
+                                     ("#/refused/asks/k", "Penalise…", "Why"), ("#/refused/asks/k", "Set free…", "Why")):
+        view(page, hash_part, button)
+        page.click(button)
+        page.see(label)
+        page.driver.switch_to.active_element.send_keys("\ue00c")
+        until(lambda: not page.find("dialog"), f"{button} closes: nothing is typed")
+        page.click(button)
+        page.fill(label, "some text")
+        page.driver.switch_to.active_element.send_keys("\ue00c")
+        page.see("Drop your changes?")
+        page.click("Cancel", within=page.dialog)
+        page.gone("Drop your changes?")
+        expect(page.label(label).get_attribute("value"), "some text", button)
+        page.driver.switch_to.active_element.send_keys("\ue00c")
+        page.click("Drop them")
+        until(lambda: not page.find("dialog"), f"{button} closes")
+    served.steer("DELETE", "/v1/rules/asks")
+
+
 # ---- one rule, its overrides ----
 
 
@@ -389,6 +412,8 @@ def test_overrides_of_a_rule(served, page):
     page.click("Save")
     page.see("exists already")
     page.click("Close")
+    page.see("Drop your changes?")
+    page.click("Drop them")
     page.click("Remove", within=lambda: page.row("bad,guy%", "refuse everything"))
     page.click("Remove", within=page.dialog)
     page.see("Every subject has the limits of the rule.")
