@@ -14,8 +14,7 @@ from support.views import view
 
 
 def test_the_service_restarts_under_the_page():
-    with Service(rules=None) as s:
-        s.flags += ["--admin", f"127.0.0.1:{s.admin[1]}"]
+    with Service("--admin", f"127.0.0.1:{support.free_port()}", rules=None) as s:
         with Browser() as b:
             b.sign_in(s)
             b.see("Busiest rules")

@@ -5,7 +5,7 @@ import json
 import os
 import sqlite3
 
-from support import expect, has, until
+from support import DEADLINE_S, expect, has, until
 from support.admin import JSON, LIMITED, cli, limited, put, refused
 from support.contract import Checked
 
@@ -149,7 +149,7 @@ def test_a_history_that_fails_stops_nobody():
     with Checked(rules=None) as s:
         put(s, "e", limited(1), 201)
         s.check(event="e", key="k")
-        with contextlib.closing(sqlite3.connect(os.path.join(s.data, "rules.db"))) as db:
+        with contextlib.closing(sqlite3.connect(os.path.join(s.data, "rules.db"), timeout=DEADLINE_S)) as db:
             db.execute("DROP TABLE WEIR_HISTORY")
             db.commit()
         expect(s.steer("DELETE", "/v1/subjects?rule=e&by=k", None, {"X-Weir-Author": "Ann"}).status, 204)
