@@ -163,7 +163,7 @@ struct weir_shadows {
     char names[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
 };
 
-/* What one limit of a request has left. All of it is private to weir. */
+/* The rest of one limit of a request. All fields are private to weir. */
 struct weir_left {
     uint32_t rule, limit;
     bool known, refuses;
@@ -172,8 +172,8 @@ struct weir_left {
     int64_t more_ms, reset_ms, window_ms;
 };
 
-/* What the limits of a request have left, for weir_headers and weir_refuse: the first WEIR_USAGE_LIMITS limits of enforced
- * rules that apply, in the order of the rules, and the limit that the verdict names. All of it is private to weir. */
+/* The rest of the limits of a request, for weir_headers and weir_refuse: the first WEIR_USAGE_LIMITS limits of enforced
+ * rules that apply, in the order of the rules, and the limit that the verdict names. All fields are private to weir. */
 struct weir_usage {
     uint32_t count; /* 0: nothing is known */
     uint32_t named, listed;
@@ -203,7 +203,7 @@ struct weir_rule_said {
     enum weir_penalty penalty;
 };
 
-/* What a request does with its costs. Slots of limits with `concurrent` are taken only if the request passes, whatever this
+/* How a request is charged. Slots of limits with `concurrent` are taken only if the request passes, whatever this
  * says, and are not given back by it. */
 enum weir_charging {
     WEIR_CHARGE_IF_ROOM, /* charges them if all limits have room */
@@ -660,7 +660,7 @@ WEIR_API void weir_store_status(struct weir *weir, struct weir_store_status *ret
  * more. */
 WEIR_API uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most);
 
-/* What is in flight of one limit. */
+/* The holds of one limit that are in flight. */
 struct weir_in_flight {
     struct weir_str rule, limit; /* valid during the call */
     uint64_t holds;              /* that are not over; of a limit with `concurrent` its slots that are taken */

@@ -41,7 +41,7 @@ void counter_note_refusal(struct decision *d, struct counter *c)
 
 /* ---- slices ---- */
 
-/* What is in flight is not owed: it is over sooner or later. */
+/* Slots are not owed to the store: requests in flight end sooner or later. */
 static struct limit_state owe(struct decision *d, struct counter *c, const struct limit *rank, uint64_t cost)
 {
     if (counter_limit(c)->algorithm == LIMIT_CONCURRENT)
@@ -370,8 +370,8 @@ static void give_back_slice_any(struct decision *d, struct counter *c)
     set_counted(c, *c->state, true);
 }
 
-/* What the store was asked to give back, and may have, is not given back here, too: twice would admit too much, and not at
- * all is on the safe side. */
+/* Gives nothing back here if the store was asked to, because it may have done so: to give back twice would admit too much,
+ * and to give back nothing is safe. */
 static void give_back_standin_any(struct decision *d, struct counter *c)
 {
     if (remote_of(d, c)->cell && (d->remote->late || d->remote->call.result != STORE_UNSENT)) {

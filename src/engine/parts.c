@@ -61,8 +61,8 @@ void parts_repeated(const struct decision *d)
 
 /* ---- planning ---- */
 
-/* Who gives back takes no slot. A slot is taken only if there is one, and what costs nothing is looked at: set_looks() does
- * that for several requests. */
+/* A request that gives back takes no slot. A slot is taken only if one is free. A cost of 0 is looked up and not charged;
+ * set_looks() does that for several requests. */
 void parts_set_charging(struct decision *d)
 {
     for (size_t i = 0; i < d->count; i++) {
@@ -168,7 +168,8 @@ static struct counter *leader_of(const struct decision *d, const struct counter 
     return &d->counters[c->leader];
 }
 
-/* Of the part's own costs, after those before it. What the leader says of the sum is what the last part hears. */
+/* Returns the outcome for the part's own costs, after the costs of the parts before it. The last part gets the leader's
+ * outcome, which is that of the sum. */
 static enum counter_outcome own_outcome(const struct decision *d, const struct counter *c)
 {
     const struct counter *leader = leader_of(d, c);
@@ -246,7 +247,7 @@ static void leave_all(const struct decision *d, size_t from, size_t end)
     }
 }
 
-/* What the first request says of these counts for all. */
+/* These fields of the first request apply to all requests. */
 static struct weir_request request_of(const struct decision *d, const struct weir_request *part)
 {
     struct weir_request request = *part;
@@ -303,7 +304,7 @@ static void fill_own(struct decision *d)
         usage_fill(d);
 }
 
-/* Of a request that is refused, what has room is as it was before: what was taken of it was given back. */
+/* After a refusal, counters with room are in the state from before the request, because their charges were given back. */
 static void look_again(struct decision *d)
 {
     for (size_t i = 0; i < d->enforced; i++) {

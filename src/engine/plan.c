@@ -45,7 +45,7 @@ static bool brings_limit(const struct weir_request *request)
     return request->given_window_ms > 0;
 }
 
-/* What is out of range becomes the most that is in it. */
+/* Values above the maximum become the maximum. */
 static void bring_limit(struct counter *c, const struct weir_request *request, int64_t now_us)
 {
     const uint64_t longest_ms = LIMIT_PER_MAX_US / US_PER_MS;
@@ -217,7 +217,7 @@ static void numbers_done(struct numbers *n)
         free(n->list);
 }
 
-/* What was in the list is kept. Returns false if out of memory. */
+/* Keeps the contents of the list. Returns false if out of memory. */
 static bool numbers_reserve(struct numbers *n, size_t cap)
 {
     if (cap <= n->cap)
@@ -281,7 +281,8 @@ static bool find_matches(const struct bound *bound, struct facts *facts, int64_t
     return true;
 }
 
-/* Of a request that is decided alone. Returns how many rules are left; SIZE_MAX: out of memory. */
+/* For a request that is decided alone: removes rules with given limits if it brings none, and rules that others replace.
+ * Returns how many rules are left; SIZE_MAX: out of memory. */
 static __attribute__((noinline)) size_t leave_out(const struct bound *bound, const struct weir_request *request,
                                                   uint32_t *list, size_t count)
 {
@@ -355,7 +356,7 @@ static bool plan_parts(struct together *t, const struct weir_request *first, enu
     return true;
 }
 
-/* Who replaces whom is known only when the rules of all requests are. */
+/* All requests must be matched before it is known which rules are replaced. */
 static bool gather_parts(struct together *t, const struct weir_request *first)
 {
     size_t part = 0;

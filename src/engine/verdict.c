@@ -205,7 +205,8 @@ void verdict_of_shadows(const struct decision *d, struct weir_verdict *ret, size
     verdict_fill(&shadows);
 }
 
-/* What this request took of a limit beyond its max. Something was left before, so all of the debt is this request's. */
+/* Returns by how much this request exceeded the max of a limit. Something was left before, so all of the debt is this
+ * request's. */
 static uint64_t overdrawn(const struct counter *c)
 {
     return c->held && c->ask.limit->overdraft ? counter_report(c, 0).debt : 0;

@@ -8,7 +8,8 @@
 
 enum { PENDING_BYTES_MAX = 64 << 20 }; /* of a loop */
 
-/* Of a loop with a store. Decisions that wait share the receipt and the shadows: each uses them when it is made. */
+/* Shared by the pending decisions of a loop with a store. Each uses the receipt and the shadows at the moment when it is
+ * made. */
 struct shared {
     size_t pending_bytes;
     struct weir_receipt receipt;
@@ -171,7 +172,7 @@ static void begin(struct envoy_call *call, const struct envoy_question *question
 
 /* ---- without a store ---- */
 
-/* What is not used of these costs nothing. */
+/* The unused entries of these arrays cost nothing. */
 static enum envoy_outcome decide_now(const struct envoy_question *question)
 {
     struct weir_request requests[ENVOY_DESCRIPTORS_MAX];

@@ -38,7 +38,7 @@ static void add_part(struct buf *out, const struct envoy_node *node)
         buf_printf(out, "_%.*s%s", SV_FMT(node->value), node->choice == ENVOY_WILDCARD ? "*" : "");
 }
 
-/* Of all that makes a node what it is: ids that are cut, or would be the same, end in it. */
+/* Hashes everything that identifies a node. Ids that are cut, or that would be duplicates, end in this hash. */
 static uint64_t path_hash(const struct envoy_domain *domain, const struct path *path)
 {
     static const struct hash_key key = { 0 };

@@ -1,4 +1,4 @@
-/* What envoy_config.c reads and envoy_rules.c writes. */
+/* The tree that envoy_config.c reads and envoy_rules.c writes as rules. */
 #ifndef SOURCE_ENVOY_TREE_H
 #define SOURCE_ENVOY_TREE_H
 

@@ -24,6 +24,7 @@ from support.envoy import (
     descriptor,
     request,
 )
+from support.store import PATIENT
 
 GRPC = ("--grpc", "127.0.0.1:0")
 ONE = descriptor(("key", "value"))
@@ -368,8 +369,8 @@ def test_off(service):
 
 
 def test_store(service, store):
-    s = service(*GRPC, "--counters", store.address, rules=RULES)
-    other = service(*GRPC, "--counters", store.address, rules=RULES)
+    s = service(*GRPC, "--counters", store.address, *PATIENT, rules=RULES)
+    other = service(*GRPC, "--counters", store.address, *PATIENT, rules=RULES)
     with Client(s.grpc) as envoy, Client(other.grpc) as second:
         codes = [client.code("ten", ONE) for client in (envoy, second) for _ in range(6)]
         expect(codes, [OK] * 10 + [OVER_LIMIT] * 2)
@@ -496,6 +497,6 @@ def test_healthcheck(service):
 
 
 def test_json_with_a_store(service, store):
-    s = service("--counters", store.address, rules=RULES)
+    s = service("--counters", store.address, *PATIENT, rules=RULES)
     codes = [post(s, {"domain": "three", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}).status for _ in range(5)]
     expect(codes, [200, 200, 200, 429, 429])
