@@ -101,6 +101,12 @@ function retry(number) {
   leave.push(() => clearTimeout(timer));
 }
 
+/** A token of the host has its role as its name. */
+function whoIsIn() {
+  const names = [author.get(), session.token === session.role ? "" : session.token].filter(Boolean);
+  return names.length ? `${names.join(", ")} (${session.role})` : session.role;
+}
+
 function drawBar() {
   const { name: open } = place(), current = views[open].under ?? open;
   const links = Object.entries(views)
@@ -110,7 +116,7 @@ function drawBar() {
     h("div", { class: "inner" },
       h("a", { class: "name", href: "#/" }, h("img", { src: "/ui/icon.svg", alt: "" }), "weir"),
       h("nav", { "aria-label": "Views" }, links),
-      h("div", { class: "state" }, h("span", null, author.get() ? `${author.get()} (${session.role})` : session.role),
+      h("div", { class: "state" }, h("span", null, whoIsIn()),
         button("Sign out", signOut, { class: "small" }))),
   );
   // A phone shows only some of them.
@@ -153,6 +159,7 @@ setInterval(() => {
 /** Where the rules are is asked once for a session. */
 async function enter(data) {
   session.role = data.role;
+  session.token = data.token;
   const { source } = await get("/v1/status");
   session.source = source.address;
   session.readOnly = source.read_only;
@@ -161,7 +168,7 @@ async function enter(data) {
 /** The form; `done` is called when somebody is signed in. */
 function signInForm(reason, done) {
   const token = h("input", { type: "password", autocomplete: "current-password", required: true, spellcheck: "false" });
-  const box = field("Token", token, "The file admin-token in weir's data folder has it; operate-token and read-token allow less.");
+  const box = field("Token", token, "The one that you were given; or the one in the file admin-token in weir's data folder (operate-token and read-token allow less).");
   const name = h("input", { value: author.get(), autocomplete: "name", maxlength: "100" });
   const signIn = h("button", { type: "submit", class: "main" }, "Sign in");
   const send = async (event) => {

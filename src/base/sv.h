@@ -67,6 +67,12 @@ static inline bool ascii_digit(char c)
     return c >= '0' && c <= '9';
 }
 
+static inline bool ascii_letter(char c)
+{
+    c = ascii_lower(c);
+    return c >= 'a' && c <= 'z';
+}
+
 /* The value of a hexadecimal digit; -1: not a hexadecimal digit. */
 static inline int ascii_hex(char c)
 {

@@ -67,10 +67,13 @@ void admin_state_free(struct admin_state *state);
 
 /* The sender of a request, known by a token or by the cookie of a session. If a request has both, the token counts. */
 struct admin_caller {
-    enum role role; /* ROLE_NONE: unknown */
+    enum role role;            /* ROLE_NONE: unknown */
+    const struct token *token; /* NULL: unknown */
     bool has_session;
     struct cookie session;
 };
+/* NULL: there is no such token, or it is for decisions only. */
+const struct token *admin_token(const struct http_call *call, sv given);
 /* From the headers alone: asked again later, it says whether the session has ended meanwhile. */
 struct admin_caller admin_caller(const struct http_call *call);
 /* The session of each cookie that is valid. `i` counts them. False: no more. */
@@ -110,8 +113,9 @@ bool admin_length(struct http_call *call, const char *name, int64_t least_us, in
 bool admin_check_parameters(struct http_call *call, const char *const *names);
 /* The parameter dry_run says that nothing is to be changed. */
 bool admin_is_dry_run(struct http_call *call);
-/* The author of a change: the header X-Weir-Author, or else "page (operate)" for a session, "admin api" for a token. */
-sv admin_author(const struct http_call *call);
+/* The author of a change: the header X-Weir-Author, or else "page (operate)" for a session, "admin api" for a token. If the
+ * token has a name, that is the author, or stands behind it: "Ann (ops)". */
+sv admin_author(struct http_call *call);
 
 /* ---- work with the source ---- */
 

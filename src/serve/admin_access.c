@@ -208,36 +208,50 @@ bool admin_session(const struct http_call *call, unsigned i, struct cookie *ret)
         if (!sv_eq_nocase(call->headers[header].name, SV("cookie")))
             continue;
         while ((value = cookie_next(&rest, state->cookie_name)).ptr)
-            if (cookie_read(ret, value, state->cookie_name, &call->loop->tokens, now_s) && !ended_has(&state->ended, ret) &&
+            if (cookie_read(ret, value, state->cookie_name, call->loop->tokens, now_s) && !ended_has(&state->ended, ret) &&
                 i-- == 0)
                 return true;
     }
     return false;
 }
 
+const struct token *admin_token(const struct http_call *call, sv given)
+{
+    const struct token *token = token_find(call->loop->tokens, given);
+    return token && token->role >= ROLE_READ ? token : NULL;
+}
+
 struct admin_caller admin_caller(const struct http_call *call)
 {
     struct admin_caller caller = { .role = ROLE_NONE };
-    sv token = token_of_bearer(http_header(call, "authorization"));
-    if (token.ptr)
-        caller.role = token_role(&call->loop->tokens, token);
+    sv given = token_of_bearer(http_header(call, "authorization"));
+    if (given.ptr)
+        caller.token = admin_token(call, given);
     else if (admin_session(call, 0, &caller.session)) {
         caller.has_session = true;
-        caller.role = caller.session.role;
+        caller.token = token_named(call->loop->tokens, weir_str(caller.session.token));
     }
+    if (caller.token)
+        caller.role = caller.token->role;
     return caller;
 }
 
-sv admin_author(const struct http_call *call)
+/* The last parentheses are always those of the service: nobody can sign with the name of another token. */
+sv admin_author(struct http_call *call)
 {
-    static const sv pages[ROLES] = {
-        [ROLE_READ] = SV("page (read)"), [ROLE_OPERATE] = SV("page (operate)"), [ROLE_ADMIN] = SV("page (admin)")
-    };
-    sv author = sv_trim(http_header(call, "x-weir-author"));
-    if (author.len > 0)
-        return author;
     struct admin_caller caller = admin_caller(call);
-    return caller.has_session ? pages[caller.role] : SV("admin api");
+    sv author = sv_trim(http_header(call, "x-weir-author"));
+    const char *name = caller.token ? caller.token->name : "unknown";
+    bool is_named = caller.token && caller.token->is_named;
+    if (author.len == 0 && (is_named || !caller.has_session))
+        return is_named ? weir_str(name) : SV("admin api");
+    if (author.len > 0 && !is_named && author.ptr[author.len - 1] != ')')
+        return author;
+    if (author.len == 0)
+        author = SV("page");
+    size_t size = author.len + TOKEN_NAME_MAX + 4;
+    char *text = http_alloc(call, size);
+    return text ? sv_of(text, (size_t)snprintf(text, size, "%.*s (%s)", SV_FMT(author), name)) : weir_str(name);
 }
 
 static void refuse(struct http_call *call)

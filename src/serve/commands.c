@@ -141,7 +141,7 @@ bool commands_run(struct commands *c, const struct resp_command *command)
 /* EXEC ends with the access that it began with. */
 static void judge(struct commands *c)
 {
-    if (c->session->generation != c->loop->tokens.resp_generation && !c->session->queue.running)
+    if (c->session->generation != c->loop->tokens->generation && !c->session->queue.running)
         session_check_tokens(c->session, c->loop);
 }
 

@@ -31,6 +31,8 @@ struct session {
     const struct conn *conn;
     enum access access;
     unsigned generation; /* of the tokens that it was judged by */
+    bool has_token;
+    unsigned char token[SHA256_SIZE]; /* the hash of the one that the client has sent */
     struct queue queue;
     struct wait *wait; /* for the store: no command runs until it is over; NULL: it does not wait */
     unsigned protocol; /* 2 or 3 */
@@ -43,7 +45,7 @@ struct session {
 struct commands;
 void session_init(struct session *session, struct commands *commands, const struct conn *conn);
 void session_done(struct session *session);
-/* After a token has changed, every client has to send it again. */
+/* After a change of the tokens: a client whose token is not valid any more has to send another one. */
 void session_check_tokens(struct session *session, const struct loop *loop);
 /* Its token is missing or wrong. */
 void session_refuse(struct commands *commands, const char *why);

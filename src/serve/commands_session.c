@@ -6,9 +6,21 @@
 #include "serve/log.h"
 #include "serve/server.h"
 
-static enum access first_access(const struct loop *loop)
+/* token: NULL if the client has sent none. */
+static enum access access_of(const struct tokens *tokens, const struct token *token)
 {
-    return loop->tokens.decide[0] ? ACCESS_NONE : ACCESS_DECIDE;
+    if (token && token->role == ROLE_ADMIN)
+        return ACCESS_ADMIN;
+    return !tokens->required || (token && token->role == ROLE_ASK) ? ACCESS_DECIDE : ACCESS_NONE;
+}
+
+static void set_access(struct session *session, const struct tokens *tokens, const struct token *token)
+{
+    session->access = access_of(tokens, token);
+    session->generation = tokens->generation;
+    session->has_token = token;
+    if (token)
+        memcpy(session->token, token->hash, sizeof session->token);
 }
 
 void session_init(struct session *session, struct commands *commands, const struct conn *conn)
@@ -20,7 +32,7 @@ void session_init(struct session *session, struct commands *commands, const stru
         .queue.commands.budget = &commands->budget,
         .protocol = 2,
     };
-    session_check_tokens(session, commands->loop);
+    set_access(session, commands->loop->tokens, NULL);
 }
 
 void session_done(struct session *session)
@@ -31,9 +43,11 @@ void session_done(struct session *session)
 
 void session_check_tokens(struct session *session, const struct loop *loop)
 {
-    session->access = first_access(loop);
-    session->generation = loop->tokens.resp_generation;
-    queue_break(session);
+    enum access before = session->access;
+    const struct token *token = session->has_token ? token_with_hash(loop->tokens, session->token) : NULL;
+    set_access(session, loop->tokens, token);
+    if (session->access < before)
+        queue_break(session);
 }
 
 /* Only printable characters, so that a list of names cannot mislead; empty: no name. */
@@ -65,14 +79,16 @@ void session_refuse(struct commands *c, const char *why)
     resp_error(&c->out, "%s", why);
 }
 
-/* There is one user, whose password is either token, or any text if there is no token for decisions. */
+/* The user is "default", or the name of the token. Without a token for decisions, any password will do for these. */
 static bool authenticate(struct commands *c, sv user, sv password)
 {
-    struct session *s = c->session;
-    const struct tokens *tokens = &c->loop->tokens;
-    bool admin = token_is(tokens->roles[ROLE_ADMIN], password), decide = token_is(tokens->decide, password);
-    if (sv_eq(user, SV("default")) && (admin || decide || tokens->decide[0] == '\0')) {
-        s->access = admin ? ACCESS_ADMIN : ACCESS_DECIDE;
+    const struct tokens *tokens = c->loop->tokens;
+    const struct token *token = token_find(tokens, password);
+    bool is_default = sv_eq(user, SV("default"));
+    if (token && !is_default && !sv_eq(user, weir_str(token->name)))
+        token = NULL;
+    if ((is_default || token) && access_of(tokens, token) != ACCESS_NONE) {
+        set_access(c->session, tokens, token);
         return true;
     }
     session_refuse(c, "WRONGPASS invalid username-password pair or user is disabled.");
@@ -83,7 +99,7 @@ void auth_command(struct commands *c, const sv *args, size_t count)
 {
     if (count > 3)
         resp_error(&c->out, "ERR syntax error");
-    else if (count == 2 && c->loop->tokens.decide[0] == '\0' && !token_is(c->loop->tokens.roles[ROLE_ADMIN], args[1]))
+    else if (count == 2 && !c->loop->tokens->required && !token_find(c->loop->tokens, args[1]))
         session_refuse(c, "WRONGPASS this is not the admin token, and decisions require no token");
     else if (authenticate(c, count == 3 ? args[1] : SV("default"), args[count - 1]))
         resp_status(&c->out, "OK");
@@ -240,7 +256,7 @@ void reset_command(struct commands *c, const sv *args, size_t count)
 {
     struct session *s = c->session;
     (void)args, (void)count;
-    s->access = first_access(c->loop);
+    set_access(s, c->loop->tokens, NULL);
     s->protocol = c->out.protocol = 2;
     s->database = 0;
     s->name[0] = '\0';

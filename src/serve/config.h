@@ -31,7 +31,9 @@ struct config {
     char *http, *resp, *grpc, *admin; /* "host:port", "unix:PATH", "off" */
     unsigned threads;                 /* 0: one for each CPU */
 
-    char *token_file;  /* of the decision listeners; NULL: they want none */
+    char *tokens;      /* file of named tokens; NULL: tokens in data */
+    char *token_file;  /* of the decision listeners; NULL: they want none, unless … */
+    int require_token; /* enum config_switch: … decisions require one that has a name */
     char *user_header; /* forward auth: whose value is the user; NULL: none */
     char *admin_hosts; /* names, with commas, that the admin listener answers to beside its own address */
 

@@ -34,14 +34,15 @@ void cookie_name(const char *where, char ret[COOKIE_NAME_MAX])
     snprintf(ret, COOKIE_NAME_MAX, "weir_unix_%s", text);
 }
 
-bool cookie_begin(struct cookie *ret, enum role role, bool https, int64_t now_s)
+bool cookie_begin(struct cookie *ret, const struct token *token, bool https, int64_t now_s)
 {
     unsigned char random[COOKIE_NONCE / 2];
     char text[COOKIE_NONCE + 1];
     if (getrandom(random, sizeof random, 0) != sizeof random)
         return false;
     hex(random, sizeof random, text);
-    ret->role = role;
+    ret->role = token->role;
+    memcpy(ret->token, token->name, sizeof ret->token);
     ret->https = https;
     ret->ends_s = now_s + COOKIE_LIFE_S;
     memcpy(ret->nonce, text, COOKIE_NONCE);
@@ -53,53 +54,48 @@ int64_t cookie_began_s(const struct cookie *cookie)
     return cookie->ends_s - COOKIE_LIFE_S;
 }
 
-/* The first words keep what is sealed here apart from anything else that a token may ever be the key for. */
-static void seal(sv text, const char *name, const char *token, char ret[MAC_TEXT])
+/* The first words keep what is sealed here apart from anything else that these keys may ever be used for. */
+static void seal(sv text, const char *name, const struct tokens *tokens, const struct token *token, char ret[MAC_TEXT])
 {
     char sealed[SEALED_MAX];
-    unsigned char mac[SHA256_SIZE];
-    int len = snprintf(sealed, sizeof sealed, "weir session 1\n%s=%.*s", name, SV_FMT(text));
-    hmac_sha256(token, strlen(token), sealed, (size_t)len, mac);
+    unsigned char key[2 * SHA256_SIZE], mac[SHA256_SIZE];
+    memcpy(key, tokens->session_key, SHA256_SIZE);
+    memcpy(key + SHA256_SIZE, token->hash, SHA256_SIZE);
+    int len = snprintf(sealed, sizeof sealed, "weir session 2\n%s=%.*s", name, SV_FMT(text));
+    hmac_sha256(key, sizeof key, sealed, (size_t)len, mac);
     hex(mac, sizeof mac, ret);
 }
 
 void cookie_write(const struct cookie *cookie, const char *name, const struct tokens *tokens, char ret[COOKIE_VALUE_MAX])
 {
     char mac[MAC_TEXT];
-    int len = snprintf(ret, TEXT_MAX, "%s.%s.%" PRId64 ".%.*s", role_names[cookie->role], cookie->https ? "https" : "http",
-                       cookie->ends_s, COOKIE_NONCE, cookie->nonce);
-    seal(sv_of(ret, (size_t)len), name, tokens->roles[cookie->role], mac);
+    int len = snprintf(ret, TEXT_MAX, "%s.%s.%" PRId64 ".%.*s.%s", role_names[cookie->role],
+                       cookie->https ? "https" : "http", cookie->ends_s, COOKIE_NONCE, cookie->nonce, cookie->token);
+    seal(sv_of(ret, (size_t)len), name, tokens, token_named(tokens, weir_str(cookie->token)), mac);
     snprintf(ret + len, COOKIE_VALUE_MAX - (size_t)len, ".%s", mac);
-}
-
-static enum role role_named(sv name)
-{
-    for (int role = ROLE_READ; role < ROLES; role++)
-        if (sv_eq(name, weir_str(role_names[role])))
-            return (enum role)role;
-    return ROLE_NONE;
 }
 
 bool cookie_read(struct cookie *ret, sv value, const char *name, const struct tokens *tokens, int64_t now_s)
 {
     char mac[MAC_TEXT];
+    uint64_t ends_s;
     const char *dot = value.ptr ? memrchr(value.ptr, '.', value.len) : NULL;
     sv text = sv_of(value.ptr, dot ? (size_t)(dot - value.ptr) : 0), rest = text;
-    enum role role = role_named(sv_cut(&rest, '.'));
-    if (role == ROLE_NONE || text.len >= TEXT_MAX)
+    sv role = sv_cut(&rest, '.'), scheme = sv_cut(&rest, '.'), ends = sv_cut(&rest, '.'), nonce = sv_cut(&rest, '.');
+    const struct token *token = token_named(tokens, rest);
+    if (!token || text.len >= TEXT_MAX)
         return false;
-    seal(text, name, tokens->roles[role], mac);
+    seal(text, name, tokens, token, mac);
     if (!token_is(mac, sv_from(value, text.len + 1)))
         return false;
     /* From here on it is a text that cookie_write has made. */
-    uint64_t ends_s;
-    bool https = sv_eq(sv_cut(&rest, '.'), SV("https"));
-    if (!sv_u64(sv_cut(&rest, '.'), INT64_MAX, &ends_s) || rest.len != COOKIE_NONCE)
+    if (!sv_eq(role, weir_str(role_names[token->role])) || !sv_u64(ends, INT64_MAX, &ends_s) || nonce.len != COOKIE_NONCE)
         return false;
-    ret->role = role;
-    ret->https = https;
+    ret->role = token->role;
+    memcpy(ret->token, token->name, sizeof ret->token);
+    ret->https = sv_eq(scheme, SV("https"));
     ret->ends_s = (int64_t)ends_s;
-    memcpy(ret->nonce, rest.ptr, COOKIE_NONCE);
+    memcpy(ret->nonce, nonce.ptr, COOKIE_NONCE);
     return now_s < ret->ends_s && cookie_began_s(ret) <= now_s + EARLY_S;
 }
 

@@ -48,8 +48,8 @@ struct loop {
     struct stats *stats;
     struct sample *sample; /* of its requests; NULL: it keeps none */
     struct loop_listener listeners[FRONTS];
-    struct tokens tokens; /* a copy of its own, so that a reload needs no lock */
-    bool draining;        /* no new connections; each is closed after its answer */
+    struct tokens *tokens; /* of its own thread, so that a reload needs no lock */
+    bool draining;         /* no new connections; each is closed after its answer */
     int64_t drain_end_ms, drain_idle_ms;
 
     struct weir_loop *store; /* NULL: everything is decided at once */

@@ -53,7 +53,8 @@ void server_greet(const struct server *server)
 {
     const struct config *config = &server->config;
     const char *http = server->where[FRONT_HTTP], *resp = server->where[FRONT_RESP], *admin = server->where[FRONT_ADMIN];
-    char token_file[4200];
+    char token_file[4200], token[TOKEN_MAX];
+    struct weir_error error;
     struct rule_sync_state state;
     bool watched = isatty(STDOUT_FILENO);
     if (!watched && config->log == CONFIG_LOG_JSON)
@@ -69,8 +70,8 @@ void server_greet(const struct server *server)
         weir_store_status(server->weir, &store);
         printf("  counts %s\n", store.address);
     }
-    if (watched)
-        printf("  token  %s (of the admin listener; stored in %s)\n", server->tokens.roles[ROLE_ADMIN], token_file);
+    if (watched && tokens_read_own(config, ROLE_ADMIN, token, &error) == 0)
+        printf("  token  %s (of the admin listener; stored in %s)\n", token, token_file);
     if (is_on(http) || is_on(resp))
         puts("\nTry a decision:");
     if (is_on(http)) {

@@ -136,13 +136,13 @@ static void on_header(struct h2_stream *stream, sv name, sv value)
         stream->grpc = is_grpc(value);
     else if (sv_eq(name, SV("grpc-timeout")))
         take_timeout(stream, value);
-    else if (sv_eq(name, SV("authorization")) && stream->loop->tokens.decide[0])
-        stream->token = token_is_bearer(stream->loop->tokens.decide, value);
+    else if (sv_eq(name, SV("authorization")))
+        stream->token = token_may_ask(stream->loop->tokens, value);
 }
 
 static bool has_token(const struct h2_stream *stream, const struct method *method)
 {
-    return method->open || stream->loop->tokens.decide[0] == '\0' || stream->token;
+    return method->open || !stream->loop->tokens->required || stream->token;
 }
 
 /* The answer comes when the request is complete: some clients do not expect it before. */

@@ -428,7 +428,7 @@ static void auth_decided(struct decision_wait *wait, const struct weir_verdict *
 static bool read_auth(struct http_call *call, struct server *server, struct auth_check *ret)
 {
     sv peer = call->conn->local ? sv_of("", 0) : weir_str(call->conn->address);
-    struct auth_gateway gateway = { peer, weir_str(server->config.user_header), call->loop->tokens.decide[0] != '\0' };
+    struct auth_gateway gateway = { peer, weir_str(server->config.user_header), call->loop->tokens->required };
     char why[AUTH_WHY_MAX];
     if (!call->conn->local && !weir_trusts(server->weir, peer)) {
         mistake(call, 400, "add the gateway's address to trusted_proxies in the settings of the rules",
@@ -508,8 +508,7 @@ static const struct route *find_route(const struct http_call *call)
 
 static bool has_token(const struct http_call *call)
 {
-    const char *token = call->loop->tokens.decide;
-    return token[0] == '\0' || token_is_bearer(token, http_header(call, "authorization"));
+    return token_may_ask(call->loop->tokens, http_header(call, "authorization"));
 }
 
 /* A browser says the origin of a page with every POST to another one. */

@@ -184,16 +184,11 @@ static bool has_control(sv line)
     return false;
 }
 
-static bool is_letter(char c)
-{
-    return ascii_lower(c) >= 'a' && ascii_lower(c) <= 'z';
-}
-
 static enum resp_parsed read_line(char *bytes, size_t len, size_t most, struct resp_command *ret)
 {
     size_t longest = most < RESP_INLINE_MAX ? most : RESP_INLINE_MAX, scanned = len < longest ? len : longest;
     /* Every command's name begins with a letter: whatever else this is, it is not for us. */
-    if (!is_letter(bytes[0]) && bytes[0] != '\r' && bytes[0] != '\n')
+    if (!ascii_letter(bytes[0]) && bytes[0] != '\r' && bytes[0] != '\n')
         return wrong(ret, "expected '*' or the name of a command, got byte 0x%02x", (unsigned char)bytes[0]);
     if (is_http(sv_of(bytes, scanned)))
         return RESP_HTTP;

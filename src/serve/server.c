@@ -240,7 +240,7 @@ static int start(struct server *server, struct weir_error *error)
     for (unsigned i = 0; r == 0 && config->counters && i < server->loop_count; i++)
         r = loop_open_store(&server->loops[i], server->weir, error);
     for (unsigned i = 0; r == 0 && i <= server->loop_count; i++) {
-        server->loops[i].tokens = server->tokens;
+        server->loops[i].tokens = tokens_ref(server->tokens);
         int no = loop_start(&server->loops[i]);
         if (no < 0)
             r = err_set(error, WEIR_E_SYSTEM, "cannot start a thread: %s", uv_strerror(no));
@@ -266,13 +266,14 @@ static void tell_ready(struct server *server)
 struct reload {
     struct loop_task task;
     struct loop *loop;
-    struct tokens tokens;
+    struct tokens *tokens;
     struct conns_limits limits;
 };
 
 static void take_over(struct loop_task *task)
 {
     struct reload *reload = (struct reload *)task;
+    tokens_unref(reload->loop->tokens);
     reload->loop->tokens = reload->tokens;
     reload->loop->conns.limits = reload->limits;
     free(reload);
@@ -286,7 +287,7 @@ static void post_reload(struct server *server)
             continue;
         *reload = (struct reload){ .task = { .run = take_over },
                                    .loop = &server->loops[i],
-                                   .tokens = server->tokens,
+                                   .tokens = tokens_ref(server->tokens),
                                    .limits = limits_of(server, i) };
         loop_post(&server->loops[i], &reload->task);
     }
@@ -297,7 +298,7 @@ static void reload(struct server *server, int argc, char **argv)
     struct weir_error error;
     struct config fresh;
     struct config_changes changes = { .live = "" };
-    unsigned generation = server->tokens.generation;
+    unsigned generation = server->tokens->generation;
     sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)clock_steady_us());
     int r = config_read(&fresh, argc, argv, &error);
     if (r == 0) {
@@ -315,7 +316,7 @@ static void reload(struct server *server, int argc, char **argv)
         tell_of_descriptors(server);
         post_reload(server);
         log_say(LEVEL_INFO, "reload", "done; changed: %s%s", changes.live[0] ? changes.live : "no option",
-                server->tokens.generation != generation ? "; the tokens have changed" : "");
+                server->tokens->generation != generation ? "; the tokens have changed" : "");
         if (changes.restart[0])
             log_say(LEVEL_WARNING, "reload", "these options need a restart: %s", changes.restart);
     }
@@ -358,16 +359,44 @@ static void server_done(struct server *server)
     tally_free(server->tally);
     top_watch_free(server->top_watch);
     refusals_free(server->refusals);
+    for (unsigned i = 0; i < loops; i++)
+        tokens_unref(server->loops[i].tokens);
     free(server->loops);
+    tokens_unref(server->tokens);
     admin_state_free(server->admin);
     config_done(&server->config);
 }
 
+/* What is wrong is logged if it is still wrong at the next look: somebody may be writing the file. */
+static void follow_tokens(struct server *server)
+{
+    struct weir_error error = { .code = WEIR_OK };
+    unsigned generation = server->tokens->generation;
+    bool failed = tokens_read(&server->tokens, &server->config, &error) < 0;
+    if (server->tokens->generation != generation) {
+        post_reload(server);
+        log_say(LEVEL_INFO, "tokens", "%zu tokens are in force", server->tokens->count);
+    }
+    bool again = failed && strcmp(error.text, server->tokens_error) == 0;
+    if (again && !server->tokens_failing)
+        log_say(LEVEL_ERROR, "tokens", "the tokens stay as they were: %s", error.text);
+    else if (!failed && server->tokens_failing)
+        log_say(LEVEL_INFO, "tokens", "the tokens can be read again");
+    server->tokens_failing = again;
+    snprintf(server->tokens_error, sizeof server->tokens_error, "%s", error.text);
+}
+
 static void serve(struct server *server, const sigset_t *signals, int argc, char **argv)
 {
+    const struct timespec look = { .tv_sec = 1 };
     int signal;
-    while (sigwait(signals, &signal) == 0 && signal == SIGHUP)
-        reload(server, argc, argv);
+    do {
+        signal = sigtimedwait(signals, NULL, &look);
+        if (signal == SIGHUP)
+            reload(server, argc, argv);
+        else if (signal < 0)
+            follow_tokens(server);
+    } while (signal < 0 || signal == SIGHUP);
     begin_end(server);
 }
 

@@ -25,11 +25,13 @@ struct server {
     struct rule_sync *rule_sync;
     struct loop *loops; /* loop_count that decide, then the one of the admin listener */
     unsigned loop_count;
-    unsigned connections;          /* config.connections, or as many as there may be open files */
-    struct tokens tokens;          /* of the main thread: each loop has a copy */
-    struct admin_state *admin;     /* the admin loop's */
-    struct hash_key sample_key;    /* of the hashes in samples: random, and nowhere else */
-    struct simulation *simulation; /* under way; NULL: none; the admin loop's */
+    unsigned connections;              /* config.connections, or as many as there may be open files */
+    struct tokens *tokens;             /* of the main thread */
+    char tokens_error[WEIR_ERROR_MAX]; /* of the last look at them; "": none */
+    bool tokens_failing;               /* and the log has said so */
+    struct admin_state *admin;         /* the admin loop's */
+    struct hash_key sample_key;        /* of the hashes in samples: random, and nowhere else */
+    struct simulation *simulation;     /* under way; NULL: none; the admin loop's */
     int64_t started_us;
     char where[FRONTS][LISTEN_WHERE_MAX]; /* as it was bound: "127.0.0.1:8080", "unix:/run/weir.sock", "off" */
     enum stage stage;                     /* any thread may ask: server_ready, server_ending */

@@ -1,5 +1,5 @@
-/* What signing in needs: the roles of tokens, the cookie of a session, the list of ended sessions, and the slow-down of
- * wrong tokens. Time is an argument. */
+/* What signing in needs: the cookie of a session, the list of ended sessions, and the slow-down of wrong tokens. Time is an
+ * argument. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,63 +10,35 @@
 
 #include <cmocka.h>
 
-#include "base/err.h"
-#include "serve/config.h"
+#include "base/cleanup.h"
 #include "serve/ended.h"
 #include "serve/guesses.h"
 
+CLEANUP_POINTER(struct tokens *, tokens_unref);
+
 enum { NOW_S = 1767225600 };
 
-static struct tokens some_tokens(void)
+enum { TOKENS = 4 };
+
+static struct token make_token(const char *name, enum role role, const char *secret)
 {
-    struct tokens tokens = { .decide = "decide-decide-decide" };
-    strcpy(tokens.roles[ROLE_READ], "read-read-read-read");
-    strcpy(tokens.roles[ROLE_OPERATE], "operate-operate-operate");
-    strcpy(tokens.roles[ROLE_ADMIN], "admin-admin-admin-admin");
+    struct token token = { .role = role };
+    snprintf(token.name, sizeof token.name, "%s", name);
+    sha256(secret, strlen(secret), token.hash);
+    return token;
+}
+
+static struct tokens *some_tokens(void)
+{
+    struct tokens *tokens = calloc(1, sizeof *tokens + TOKENS * sizeof tokens->of[0]);
+    assert_non_null(tokens);
+    tokens->refs = 1;
+    tokens->of[0] = make_token("read", ROLE_READ, "read-read-read-read");
+    tokens->of[1] = make_token("operate", ROLE_OPERATE, "operate-operate-operate");
+    tokens->of[2] = make_token("admin", ROLE_ADMIN, "admin-admin-admin-admin");
+    tokens->of[3] = make_token("a.n+n@example.org", ROLE_OPERATE, "ann-ann-ann-ann-ann");
+    tokens->count = TOKENS;
     return tokens;
-}
-
-/* ---- tokens ---- */
-
-static void roles(void **state)
-{
-    struct tokens tokens = some_tokens();
-    (void)state;
-    assert_int_equal(token_role(&tokens, SV("read-read-read-read")), ROLE_READ);
-    assert_int_equal(token_role(&tokens, SV("operate-operate-operate")), ROLE_OPERATE);
-    assert_int_equal(token_role(&tokens, SV("admin-admin-admin-admin")), ROLE_ADMIN);
-    static const char *const wrong[] = { "",
-                                         "read-read-read-reae",
-                                         "read-read-read-rea",
-                                         "read-read-read-readx",
-                                         "Read-read-read-read",
-                                         "decide-decide-decide",
-                                         " read-read-read-read" };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_int_equal(token_role(&tokens, weir_str(wrong[i])), ROLE_NONE);
-    assert_int_equal(token_role(&tokens, SV("read-read-read-read\0")), ROLE_NONE);
-    assert_int_equal(token_role(&tokens, SV("read-read-\0ead-read")), ROLE_NONE);
-    assert_int_equal(token_role(&tokens, SV("\0")), ROLE_NONE);
-    assert_int_equal(token_role(&tokens, (sv){ 0 }), ROLE_NONE);
-    /* Longer than any token, and the same again after that. */
-    char big[3 * TOKEN_MAX];
-    memset(big, 0, sizeof big);
-    memcpy(big, "read-read-read-read", 19);
-    assert_int_equal(token_role(&tokens, sv_of(big, sizeof big)), ROLE_NONE);
-    assert_int_equal(token_role(&tokens, sv_of(big, TOKEN_MAX)), ROLE_NONE);
-}
-
-static void bearers(void **state)
-{
-    (void)state;
-    assert_true(sv_eq(token_of_bearer(SV("Bearer abc")), SV("abc")));
-    assert_true(sv_eq(token_of_bearer(SV("bEARER   abc ")), SV("abc")));
-    static const char *const none[] = {
-        "", "Bearer", "Bearer ", "Bearer   ", "Basic abc", "abc", "Bearerabc", "Bearer\tabc"
-    };
-    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
-        assert_null(token_of_bearer(weir_str(none[i])).ptr);
-    assert_null(token_of_bearer((sv){ 0 }).ptr);
 }
 
 static void write_text(const char *path, const char *text)
@@ -75,49 +47,6 @@ static void write_text(const char *path, const char *text)
     assert_non_null(file);
     fputs(text, file);
     assert_int_equal(fclose(file), 0);
-}
-
-static void token_files(void **state)
-{
-    char folder[] = "/tmp/weir-session.XXXXXX", read[64], operate[64], admin[64];
-    struct config config = { .data = mkdtemp(folder) };
-    struct tokens tokens = { .decide = "" };
-    struct weir_error error;
-    struct stat st;
-    (void)state;
-    snprintf(read, sizeof read, "%s/read-token", folder);
-    snprintf(operate, sizeof operate, "%s/operate-token", folder);
-    snprintf(admin, sizeof admin, "%s/admin-token", folder);
-    assert_int_equal(tokens_read(&tokens, &config, &error), 0);
-    assert_true(stat(read, &st) == 0 && (st.st_mode & 0777) == 0600);
-    assert_true(stat(operate, &st) == 0 && (st.st_mode & 0777) == 0600);
-    assert_true(stat(admin, &st) == 0 && (st.st_mode & 0777) == 0600);
-    struct tokens first = tokens;
-    assert_int_equal(tokens_read(&tokens, &config, &error), 0);
-    assert_memory_equal(&tokens, &first, sizeof first);
-
-    /* Of these Redis clients know nothing. */
-    unlink(read);
-    assert_int_equal(tokens_read(&tokens, &config, &error), 0);
-    assert_true(tokens.generation != first.generation && tokens.resp_generation == first.resp_generation);
-    assert_string_not_equal(tokens.roles[ROLE_READ], first.roles[ROLE_READ]);
-    unlink(admin);
-    assert_int_equal(tokens_read(&tokens, &config, &error), 0);
-    assert_true(tokens.resp_generation != first.resp_generation);
-
-    first = tokens;
-    write_text(operate, tokens.roles[ROLE_READ]);
-    assert_int_equal(tokens_read(&tokens, &config, &error), WEIR_E_INVALID);
-    assert_non_null(strstr(error.text, "read-token and operate-token"));
-    assert_memory_equal(&tokens, &first, sizeof first);
-    write_text(operate, "another-operate-token");
-    chmod(operate, 0640);
-    assert_int_equal(tokens_read(&tokens, &config, &error), WEIR_E_INVALID);
-    assert_non_null(strstr(error.text, "operate token"));
-    chmod(operate, 0600);
-    assert_int_equal(tokens_read(&tokens, &config, &error), 0);
-    unlink(read), unlink(operate), unlink(admin);
-    assert_int_equal(rmdir(folder), 0);
 }
 
 /* ---- cookies ---- */
@@ -145,79 +74,90 @@ static bool reads(const char *value, const struct tokens *tokens, int64_t now_s)
 
 static void cookies(void **state)
 {
-    struct tokens tokens = some_tokens();
+    CLEANUP(tokens_unrefp) struct tokens *tokens = some_tokens();
     char value[COOKIE_VALUE_MAX];
     struct cookie cookie, read;
     (void)state;
-    for (int role = ROLE_READ; role < ROLES; role++)
+    for (size_t i = 0; i < TOKENS; i++)
         for (int https = 0; https < 2; https++) {
-            assert_true(cookie_begin(&cookie, (enum role)role, https, NOW_S));
-            cookie_write(&cookie, "weir_8081", &tokens, value);
-            assert_true(cookie_read(&read, weir_str(value), "weir_8081", &tokens, NOW_S));
-            assert_int_equal(read.role, role);
+            assert_true(cookie_begin(&cookie, &tokens->of[i], https, NOW_S));
+            cookie_write(&cookie, "weir_8081", tokens, value);
+            assert_true(cookie_read(&read, weir_str(value), "weir_8081", tokens, NOW_S));
+            assert_int_equal(read.role, tokens->of[i].role);
+            assert_string_equal(read.token, tokens->of[i].name);
             assert_int_equal(read.https, https);
             assert_int_equal(read.ends_s, NOW_S + COOKIE_LIFE_S);
             assert_int_equal(cookie_began_s(&read), NOW_S);
             assert_memory_equal(read.nonce, cookie.nonce, COOKIE_NONCE);
             assert_null(strpbrk(value, " ,;\"\\=\r\n")); /* it needs no quotes */
         }
-    assert_true(reads(value, &tokens, NOW_S + COOKIE_LIFE_S - 1));
-    assert_false(reads(value, &tokens, NOW_S + COOKIE_LIFE_S));
-    assert_true(reads(value, &tokens, NOW_S - 300));
-    assert_false(reads(value, &tokens, NOW_S - 301));
-    assert_false(cookie_read(&read, weir_str(value), "weir_8082", &tokens, NOW_S)); /* of another port */
+    assert_true(reads(value, tokens, NOW_S + COOKIE_LIFE_S - 1));
+    assert_false(reads(value, tokens, NOW_S + COOKIE_LIFE_S));
+    assert_true(reads(value, tokens, NOW_S - 300));
+    assert_false(reads(value, tokens, NOW_S - 301));
+    assert_false(cookie_read(&read, weir_str(value), "weir_8082", tokens, NOW_S)); /* of another port */
 
     struct cookie second;
-    assert_true(cookie_begin(&second, ROLE_ADMIN, true, NOW_S));
+    assert_true(cookie_begin(&second, &tokens->of[3], true, NOW_S));
     assert_memory_not_equal(second.nonce, cookie.nonce, COOKIE_NONCE);
 
-    struct tokens rotated = tokens;
-    strcpy(rotated.roles[ROLE_ADMIN], "admin-admin-admin-admio");
-    assert_false(reads(value, &rotated, NOW_S));
-    strcpy(rotated.roles[ROLE_ADMIN], "admin-admin-admin-admin");
-    strcpy(rotated.roles[ROLE_READ], "another");
-    assert_true(reads(value, &rotated, NOW_S));
+    /* It ends with its own token, with another role of it, and with the key of the host. */
+    const struct token ann = tokens->of[3];
+    tokens->of[3] = make_token(ann.name, ann.role, "another-another");
+    assert_false(reads(value, tokens, NOW_S));
+    tokens->of[3] = ann;
+    tokens->of[3].role = ROLE_ADMIN;
+    assert_false(reads(value, tokens, NOW_S));
+    tokens->of[3] = ann;
+    tokens->session_key[31]++;
+    assert_false(reads(value, tokens, NOW_S));
+    tokens->session_key[31]--;
+    tokens->of[2] = make_token("admin", ROLE_ADMIN, "another-another");
+    assert_true(reads(value, tokens, NOW_S));
+    tokens->count--;
+    assert_false(reads(value, tokens, NOW_S));
 }
 
 /* Each byte of it matters, and so does its end. */
 static void changed_cookies(void **state)
 {
-    struct tokens tokens = some_tokens();
+    CLEANUP(tokens_unrefp) struct tokens *tokens = some_tokens();
     char value[COOKIE_VALUE_MAX], other[2 * COOKIE_VALUE_MAX];
     struct cookie cookie;
     (void)state;
-    assert_true(cookie_begin(&cookie, ROLE_READ, false, NOW_S));
-    cookie_write(&cookie, "weir_8081", &tokens, value);
+    assert_true(cookie_begin(&cookie, &tokens->of[0], false, NOW_S));
+    cookie_write(&cookie, "weir_8081", tokens, value);
     size_t len = strlen(value);
     for (size_t i = 0; i < len; i++)
         for (int bit = 0; bit < 8; bit++) {
             memcpy(other, value, len + 1);
             other[i] = (char)(other[i] ^ 1 << bit);
             struct cookie read;
-            assert_false(cookie_read(&read, sv_of(other, len), "weir_8081", &tokens, NOW_S));
+            assert_false(cookie_read(&read, sv_of(other, len), "weir_8081", tokens, NOW_S));
         }
     for (size_t i = 0; i < len; i++) {
         memcpy(other, value, i);
         other[i] = '\0';
-        assert_false(reads(other, &tokens, NOW_S));
+        assert_false(reads(other, tokens, NOW_S));
     }
     snprintf(other, sizeof other, "%sx", value);
-    assert_false(reads(other, &tokens, NOW_S));
+    assert_false(reads(other, tokens, NOW_S));
     snprintf(other, sizeof other, "\"%s\"", value);
-    assert_false(reads(other, &tokens, NOW_S));
+    assert_false(reads(other, tokens, NOW_S));
     /* Another role, sealed with the token of the role that it had. */
     snprintf(other, sizeof other, "admin%s", strchr(value, '.'));
-    assert_false(reads(other, &tokens, NOW_S));
+    assert_false(reads(other, tokens, NOW_S));
     snprintf(other, sizeof other, "none%s", strchr(value, '.'));
-    assert_false(reads(other, &tokens, NOW_S));
+    assert_false(reads(other, tokens, NOW_S));
+    /* Another name, sealed with the token of the name that it had. */
+    snprintf(other, sizeof other, "%.*s.operate%s", (int)(strstr(value, ".read.") - value), value,
+             strstr(value, ".read.") + 5);
+    assert_false(reads(other, tokens, NOW_S));
     memset(other, '.', sizeof other - 1);
     other[sizeof other - 1] = '\0';
-    assert_false(reads(other, &tokens, NOW_S));
+    assert_false(reads(other, tokens, NOW_S));
     memcpy(other, "read.", 5);
-    assert_false(reads(other, &tokens, NOW_S));
-    /* ROLE_NONE has an empty token, which is nobody's key. */
-    struct tokens none = { .decide = "" };
-    assert_false(reads(value, &none, NOW_S));
+    assert_false(reads(other, tokens, NOW_S));
 }
 
 static void cookie_headers(void **state)
@@ -261,8 +201,9 @@ static void remove_folder(const struct folder *folder)
 
 static struct cookie begun(enum role role, int64_t now_s)
 {
+    const struct token token = make_token("x", role, "some-some-some-some");
     struct cookie cookie;
-    assert_true(cookie_begin(&cookie, role, false, now_s));
+    assert_true(cookie_begin(&cookie, &token, false, now_s));
     return cookie;
 }
 
@@ -435,7 +376,6 @@ static void guesses_flood(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(roles),          cmocka_unit_test(bearers),        cmocka_unit_test(token_files),
         cmocka_unit_test(names),          cmocka_unit_test(cookies),        cmocka_unit_test(changed_cookies),
         cmocka_unit_test(cookie_headers), cmocka_unit_test(ended_sessions), cmocka_unit_test(many_ended_sessions),
         cmocka_unit_test(damaged_list),   cmocka_unit_test(guesses_wait),   cmocka_unit_test(guesses_by_network),

@@ -141,7 +141,7 @@ def test_token_files():
         for role, secret in zip(ROLES, tokens):
             expect(re.fullmatch(r"[0-9a-f]{48}", secret) is not None, True, secret)
             expect(os.stat(os.path.join(s.data, f"{role}-token")).st_mode & 0o777, 0o600)
-            expect(who(s, bearer(s, role)).json(), {"role": role, "expires": None})
+            expect(who(s, bearer(s, role)).json(), {"role": role, "token": role, "expires": None})
         s.restart()
         expect([token(s, role) for role in ROLES], tokens, "they are kept")
         expect(any(secret in line for line in s.lines() for secret in tokens), False, "no token is in the log")
@@ -223,7 +223,7 @@ def test_the_log_names_who_signs_in():
 def test_token_wins_over_the_cookie():
     with Checked(rules=None) as s:
         cookie = session(s, "admin")
-        expect(who(s, {**cookie, **bearer(s, "read")}).json(), {"role": "read", "expires": None})
+        expect(who(s, {**cookie, **bearer(s, "read")}).json(), {"role": "read", "token": "read", "expires": None})
         expect(who(s, {**cookie, "Authorization": "Bearer wrong"}).status, 401)
         # What a proxy with a password of its own passes on is not a token.
         expect(who(s, {**cookie, "Authorization": "Basic dTpw"}).json()["role"], "admin")
@@ -358,20 +358,23 @@ def status(answer):
 def test_forged_cookies():
     with Checked(rules=None) as s, Checked(rules=None) as other:
         name, value = session(s, "read")["Cookie"].split("=", 1)
-        role, scheme, ends, nonce, mac = value.split(".")
-        expect((role, scheme, len(nonce), len(mac)), ("read", "http", 32, 64))
+        role, scheme, ends, nonce, owner, mac = value.split(".")
+        expect((role, scheme, len(nonce), owner, len(mac)), ("read", "http", 32, "read", 64))
         admin = session(s, "admin")["Cookie"].split("=", 1)[1].split(".")
         forged = [
-            ".".join(("admin", scheme, ends, nonce, mac)),
-            ".".join(("admin", scheme, ends, nonce, admin[4])),
-            ".".join((role, scheme, admin[2], admin[3], admin[4])),
-            ".".join((role, scheme, str(int(ends) + 1), nonce, mac)),
-            ".".join((role, scheme, "9" * 30, nonce, mac)),
-            ".".join((role, "https", ends, nonce, mac)),
-            ".".join((role, scheme, ends, nonce, mac.upper())),
-            ".".join((role, scheme, ends, nonce, mac[:-1])),
-            ".".join((role, scheme, ends, nonce, "")),
-            ".".join((role, scheme, ends, nonce)),
+            ".".join(("admin", scheme, ends, nonce, owner, mac)),
+            ".".join(("admin", scheme, ends, nonce, "admin", mac)),
+            ".".join((role, scheme, ends, nonce, "admin", mac)),
+            ".".join(("admin", scheme, ends, nonce, "admin", admin[5])),
+            ".".join((role, scheme, admin[2], admin[3], owner, admin[5])),
+            ".".join((role, scheme, str(int(ends) + 1), nonce, owner, mac)),
+            ".".join((role, scheme, "9" * 30, nonce, owner, mac)),
+            ".".join((role, "https", ends, nonce, owner, mac)),
+            ".".join((role, scheme, ends, nonce, owner, mac.upper())),
+            ".".join((role, scheme, ends, nonce, owner, mac[:-1])),
+            ".".join((role, scheme, ends, nonce, owner, "")),
+            ".".join((role, scheme, ends, nonce, owner)),
+            ".".join((role, scheme, ends, nonce, mac)),
             ".".join((role, scheme, ends, mac)),
             value + "0" * 500, value + "0", value[:-1], value + ".", "." + value, f'"{value}"', "'" + value + "'", value.replace(".", "%2E"),
             value + "\\", "", ".", "....", "read", token(s, "admin"), "admin", "x" * 4000, "\x7f" * 100, "é" * 50,
