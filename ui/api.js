@@ -8,7 +8,7 @@ class ApiError extends Error {
   }
 }
 
-/** Who is signed in. source: where the rules are; readOnly: that is a file. onEnd: called when the session is over. */
+/** The session of the signed-in user. source: where the rules are; readOnly: that is a file. onEnd: called when the session is over. */
 export const session = { role: null, token: "", source: "", readOnly: false, onEnd: () => {} };
 
 /** The name under which changes are in the history; this browser remembers it. Empty: the role. */

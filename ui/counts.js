@@ -9,7 +9,7 @@ export const RANGES = [
 ];
 const RULES_MAX = 90; // in one call
 
-/** Of what is known: a count is null where weir did not run, or counted the rule together with others. null: nothing is known. */
+/** The sum of the known counts. A count is null if weir did not run, or counted the rule together with others. Returns null if none is known. */
 export const sum = (counts) => (counts ?? []).reduce((all, count) => (count === null ? all : (all ?? 0) + count), null);
 /** A sum in words: what is not known is not 0. */
 export const counted = (total) => (total === null ? "not counted" : number(total));

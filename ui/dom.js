@@ -160,12 +160,12 @@ export function note(text, kind = "good") {
   if (kind === "good") setTimeout(() => line.remove(), 6000);
 }
 
-/** What was wrong is over, or somebody is elsewhere. */
+/** Removes the bad notes: the problem is over, or the user has gone to another view. */
 export function clearNotes() {
   for (const old of notes()) if (old.classList.contains("bad")) old.remove();
 }
 
-/** What a list shows that is empty: what to do first. */
+/** The text in place of an empty list: it says what to do first. */
 export function empty(title, ...children) {
   return h("div", { class: "empty" }, h("h2", null, title), children);
 }

@@ -2,7 +2,7 @@
 import { ask, get, path } from "./api.js";
 import { button, dialog, field, fieldError, h, note } from "./dom.js";
 import { errorText, instantOf, localInput } from "./format.js";
-import { byText, choice, confirmed, diff, PATH_HINT, withoutId } from "./parts.js";
+import { asking, byText, choice, diff, PATH_HINT, withoutId } from "./parts.js";
 import { yaml } from "./text.js";
 
 const ALGORITHMS = [["token_bucket", "refills evenly"], ["fixed_window", "fixed window"], ["sliding_window", "sliding window"], ["calendar", "calendar"]];
@@ -16,7 +16,7 @@ const words = (value) => [value ?? []].flat().join(", ");
 const split = (text) => text.split(",").map((one) => one.trim()).filter(Boolean);
 const oneOrMany = (list) => (list.length > 1 ? list : list[0]);
 
-/** What the form would take apart: a value with a comma in it, or with spaces around it. */
+/** Whether the form can show the value as a list. It would take a value with a comma or with spaces around it apart. */
 const isList = (value) => isTexts(value) && [value ?? []].flat().every((one) => one !== "" && one === one.trim() && !one.includes(","));
 const inYaml = (label, value) => h("p", { class: "hint" }, `${label}: set in YAML (${JSON.stringify(value)})`);
 const left = (value, known) => Object.keys(value).filter((name) => !known.includes(name) && value[name] != null);
@@ -259,7 +259,7 @@ export function edit(row, candidate, written) {
           button("Back to my text", () => (row && (version = theirs?.version), show(editor))),
           button(theirs ? "Save mine over theirs" : "Save mine again", () => save(checked, theirs?.version), { class: "danger" })));
     };
-    /** What was reviewed is what is saved. */
+    /** Saves the text that was reviewed. */
     const save = async (checked, tag) => {
       error.textContent = "";
       try {
@@ -304,5 +304,5 @@ export function edit(row, candidate, written) {
     const show = (part) => room.replaceChildren(part);
     draw();
     return room;
-  }, { class: "wide", unsaved: isTouched, guard: () => !isTouched() || confirmed("Drop your changes?", "What you have typed is not saved.", "Drop them") });
+  }, { class: "wide", ...asking(isTouched) });
 }

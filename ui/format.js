@@ -43,7 +43,7 @@ export function localInput(value) {
   const date = new Date(typeof value === "number" ? value * 1000 : value ?? NaN);
   return Number.isNaN(date.getTime()) ? "" : new Date(date.getTime() - date.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
 }
-/** What such an input has, for the API. */
+/** The value of such an input, for the API. */
 export const instantOf = (local) => (local ? new Date(local).toISOString().replace(/\.\d+/, "") : undefined);
 
 /** "16:00 Asia/Shanghai": an instant in the zone of a rule. */
@@ -75,7 +75,7 @@ export const brief = (text, cut = false) => (text.length <= 120 ? text : `${text
 export const plural = (count, one, many) => `${number(count)} ${count === 1 ? one : many}`;
 export const problemRows = (count) => plural(count, "row of the rules has a problem", "rows of the rules have problems");
 
-/** What an error says, and what to do. */
+/** The text of an error, with its hint. */
 export const errorText = (error) => (error.hint ? `${error.message}: ${error.hint}` : error.message);
 
 /** Ticks of a time axis: at most `most`, at instants that people use. */

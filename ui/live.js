@@ -1,4 +1,4 @@
-// What happens now: server-sent events, for as long as somebody wants them.
+// Live figures: server-sent events, for as long as there is a listener.
 
 const listeners = new Set();
 let stream = null, last = null, state = "closed", isFirst = true;

@@ -48,7 +48,7 @@ function leaveView() {
   for (const one of leave.splice(0)) one();
 }
 
-/** What has the focus, as a text that the same control has again when the view is drawn anew. */
+/** The name of a control. The same control has the same name after the view is drawn again. */
 const nameOf = (control) => control.getAttribute("aria-label") ?? control.textContent;
 function focused() {
   const active = document.activeElement;

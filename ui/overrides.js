@@ -2,10 +2,10 @@
 import { ask, get, mayChange, path } from "./api.js";
 import { button, dialog, field, fieldError, h, note, table } from "./dom.js";
 import { ago, brief, errorText, instantOf, localInput } from "./format.js";
-import { attempt, limitWords, pill, reasoned, ruleLink, subjectLink, throttleButton, when } from "./parts.js";
+import { asking, attempt, changes, limitWords, pill, reasoned, ruleLink, subjectLink, throttleButton, when } from "./parts.js";
 import { flow } from "./text.js";
 
-/** What an override gives, in words. */
+/** The effect of an override, in words. */
 export const overrideWords = (row) => {
   const override = row.override ?? {};
   return override.limits ? limitWords(override.limits) : override.deny ? "refuse everything" : override.unlimited ? "no limit" : row.state;
@@ -41,7 +41,7 @@ const lineOf = (limit) => (typeof limit === "string" ? limit
     ? `${limit.max}${limit.unit ? ` ${limit.unit}` : ""} per ${limit.per}${limit.tz ? ` (${limit.tz})` : ""}` : flow(limit));
 const WORDS = /^([\d,]+)(?: +(\S+))? +per +(\S+?)(?: +(token_bucket|fixed_window|sliding_window))?(?: *\(([^()]+)\))?$/;
 
-/** What the page shows of a limit is understood: "3,000 per day (Asia/Shanghai)", "3 per 1h fixed_window". */
+/** Reads a limit as the page shows it: "3,000 per day (Asia/Shanghai)", "3 per 1h fixed_window". */
 function limitOf(line) {
   const [, max, unit, per, algorithm, tz] = WORDS.exec(line) ?? [];
   if (!per || !(algorithm || tz || max.includes(","))) return line;
@@ -117,5 +117,5 @@ export async function override(rule, text, row, plan) {
       text ? null : field("Subject", whom, "The value that the rule counts by; several with commas between."), field("It gets", kind), limitField, nothing,
       untilField, field("Why", why), error,
       h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Save")));
-  });
+  }, asking(changes(kind, limit, until, why, whom)));
 }

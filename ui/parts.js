@@ -76,7 +76,7 @@ export const limitWords = (list) =>
 
 const LENGTHS = [["1s", "second"], ["1m", "minute"], ["1h", "hour"], ["1d", "day (24 hours)"]];
 const SECONDS = { "1s": 1, "1m": 60, "1h": 3600, "1d": 86400 };
-/** What stands for what in a path. */
+/** The placeholders of a path. */
 export const PATH_HINT = "# is one id: digits, or a UUID (unless the setting ids says otherwise). {name} is any one segment; * at the end is the rest, of any length.";
 /** How a limit that refills counts. */
 const refills = (max, per) => !(max >= 0) ? "" : max === 0 ? "0 refuses everything." : `A token bucket: ${number(max)} at once, then one more every ${span(SECONDS[per] / max)}. It does not begin anew at midnight.`;
@@ -183,7 +183,7 @@ export async function throttle(known = {}) {
       h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Throttle")));
     const room = h("div", null, form);
     return room;
-  });
+  }, asking(changes(max, per, whom, what, kind, until, shadow, why)));
 }
 
 export const withoutId = (rule) => {
@@ -211,28 +211,38 @@ export const subjectAddress = (rule, values, plan) =>
 export const subjectLink = (rule, by, cut, plan) => isNoRule(rule) ? h("span", null, brief(subject(by), cut)) : cut ? h("span", null, brief(subject(by), true), h("small", null, " (only the beginning is kept)"))
   : h("a", { href: subjectAddress(rule, by.map((one) => one.value), plan) }, brief(subject(by)));
 
-/** What is known of a penalty that runs. */
+/** A running penalty, in words. */
 export const penaltyWords = ({ until, by_hand: byHand, after, within_ms: within, level }) =>
   `Penalised until ${instant(until)}, ${byHand ? "by hand" : `after ${number(after)} refusals within ${span(within / 1000)}`}, ${number(level)} in a row: every request is refused, whatever the limits have left.`;
 export const ruleLink = (id) => (isNoRule(id) ? h("span", null, id) : h("a", { href: `#/rule/${encodeURIComponent(id)}` }, id));
 
 /** Asks before something that cannot be undone from here. */
-export const confirmed = (title, text, action, danger = true) =>
+const confirmed = (title, text, action, danger = true) =>
   dialog(title, (close) => h("div", null, h("p", null, text),
     h("div", { class: "actions" }, button("Cancel", () => close(false)), button(action, () => close(true), { class: danger ? "danger" : "main" }))));
+
+/** Returns a function that says whether one of these controls has another value than now. */
+export function changes(...controls) {
+  const values = () => JSON.stringify(controls.map((one) => (one.type === "checkbox" ? one.checked : one.value))), before = values();
+  return () => values() !== before;
+}
+
+/** Properties of a dialog that asks before typed text is lost. `isTouched` says whether there is some. */
+export const asking = (isTouched) => ({ unsaved: isTouched, guard: () => !isTouched() || confirmed("Drop your changes?", "What you have typed is not saved.", "Drop them") });
 
 /** Where a change asks why, for the history. */
 export const whyInput = () => h("input", { maxlength: "500", placeholder: "optional, for the history" });
 
 /** Asks before a change, and why. Resolves to {note}, or to nothing. */
-export const reasoned = (title, text, action, danger = true) =>
-  dialog(title, (close) => {
-    const why = whyInput();
-    return h("div", { class: "content" }, [text].flat().map((one) => (typeof one === "string" ? h("p", null, one) : one)), field("Why", why),
-      h("div", { class: "actions" }, button("Cancel", () => close(undefined)), button(action, () => close({ note: why.value.trim() }), { class: danger ? "danger" : "main" })));
-  });
+export function reasoned(title, text, action, danger = true) {
+  const why = whyInput();
+  return dialog(title, (close) =>
+    h("div", { class: "content" }, [text].flat().map((one) => (typeof one === "string" ? h("p", null, one) : one)), field("Why", why),
+      h("div", { class: "actions" }, button("Cancel", () => close(undefined)), button(action, () => close({ note: why.value.trim() }), { class: danger ? "danger" : "main" }))),
+  asking(changes(why)));
+}
 
-/** What a change was made to. */
+/** The object of a change, in words. */
 const ofWhat = (event) => event.table === "WEIR_OVERRIDES" ? `override of ${event.rule} for ${brief(event.row)}`
   : event.table === "subject" ? `${brief(event.row)} of ${event.rule}` : event.rule || `setting ${event.row}`;
 const versionOf = (row) => row && (row.rule ?? row.override ?? row);

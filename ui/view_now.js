@@ -1,4 +1,4 @@
-// What happens now, and what happened: passed, refused, health.
+// The first view: live figures and counts over time of passed and refused requests, and problems.
 import { get } from "./api.js";
 import { chart, spark } from "./chart.js";
 import { allCounts, counted, RANGES, rates, ruleCounts, startOf, sum } from "./counts.js";
@@ -42,7 +42,7 @@ function tiles() {
   return { element: h("section", { class: "tiles", "aria-label": "Now" }, Object.values(parts).map((one) => one.element)), show, showRates };
 }
 
-/** What is wrong, as an event says it. `status` has the addresses. */
+/** The problems that an event of the live figures reports. `status` has the addresses. */
 function problems({ rules, store, table }, status) {
   const bad = rules.problem_count;
   return [
@@ -67,7 +67,7 @@ function state(status) {
       tick();
       const found = problems(event, status), text = found.map((one) => one.textContent).join("\n");
       list.hidden = found.length === 0;
-      // What somebody is about to use stays where it is.
+      // Controls that the user is about to use stay where they are.
       if (text !== said && !list.contains(document.activeElement)) list.replaceChildren(...found), (said = text);
       if (text.replace(/\d/g, "") !== heard.replace(/\d/g, "")) aloud.textContent = heard = text;
     },
@@ -126,7 +126,7 @@ function tryIt({ listeners: { http } }) {
 async function busiest(place, recent, current, status) {
   const rules = recent.rules(), seconds = recent.seconds(), second = (count) => rate(count / seconds);
   const counts = await ruleCounts(rules.map((one) => one.rule), RANGES[0], "1m").catch(() => new Map());
-  // What somebody is about to use stays where it is.
+  // Controls that the user is about to use stay where they are.
   if (!current() || place.contains(document.activeElement) || place.querySelector("button:hover, a:hover")) return;
   place.replaceChildren(rules.length
     ? table("Busiest rules", ["rule", { text: "passed a second", class: "figure" }, { text: "refused a second", class: "figure" }, "passed, an hour", "refused, an hour", { text: "", class: "tight" }], rules.map((one) => {

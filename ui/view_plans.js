@@ -31,7 +31,7 @@ async function budget(row) {
 const pages = (what, after, next) => (after || next) && h("nav", { class: "tools", "aria-label": `Pages of ${what}` },
   after && h("a", { class: "button", href: "#/plans" }, `First page of ${what}`), next && h("a", { class: "button", href: `#/plans${query(next)}` }, `More ${what}`));
 
-/** Of all rules, a page of them. */
+/** A page of the overrides of all rules. */
 async function overrides(parameters, again) {
   const [rule, subject] = [parameters.get("after_rule"), parameters.get("after_subject")];
   const data = await get(`/v1/overrides${query({ most: OVERRIDES + 1, after_rule: rule, after: subject })}`);

@@ -1,11 +1,11 @@
-// Who is refused most; and one subject: used, left, holds, penalties, overrides, and what can be done.
+// The subjects that are refused most; and one subject: used, left, holds, penalties, overrides, and the actions on it.
 import { ask, get, may, mayChange, path, query } from "./api.js";
 import { button, dialog, empty, field, h, table } from "./dom.js";
 import { sum } from "./counts.js";
 import { brief, instant, number, plural, span, subject } from "./format.js";
 import { finder, findings } from "./look_up.js";
 import { override, overrideWords, removeOverride } from "./overrides.js";
-import { attempt, choice, limits, penaltyWords, readOnlyNote, reasoned, ruleLink, subjectAddress, subjectLink, throttleButton, when, whyInput } from "./parts.js";
+import { asking, attempt, changes, choice, limits, penaltyWords, readOnlyNote, reasoned, ruleLink, subjectAddress, subjectLink, throttleButton, when, whyInput } from "./parts.js";
 
 const TIMES = [
   { key: "", name: "Now" }, { key: "1h", name: "Hour" }, { key: "1d", name: "Day" }, { key: "7d", name: "Week" }, { key: "31d", name: "Month" },
@@ -28,19 +28,20 @@ async function nobody(last, rule, more) {
   return empty("Nobody was refused", h("p", null, data ? `No refusal was counted in the last ${time}.` : "The counts cannot be read at the moment."));
 }
 
-/** Penalties that run, and since when names are known. */
-function penalised({ penalties, running, left_out: leftOut, since }) {
+/** Penalties that run, and since when names are known. `more`: the address of a longer list, if the API has one. */
+function penalised({ penalties, running, left_out: leftOut, since }, more) {
   const rows = penalties.map((one) => [subjectLink(one.rule, one.by, one.cut), ruleLink(one.rule), when(one.until), number(one.level), throttleButton({ rule: one.rule, by: one.by[0]?.name }) || ""]);
   return h("section", { class: "card" }, h("h2", null, "Penalised"),
     rows.length ? table("Penalised", ["whom", "rule", "until", { text: "in a row", class: "figure" }, { text: "", class: "tight" }], rows, { class: "cards" }) : h("p", null, "No penalty is known to run."),
-    running > rows.length && h("p", { class: "quiet" }, `${plural(running - rows.length, "more is", "more are")} not shown.`),
+    running > rows.length && h("p", { class: "quiet" }, `${plural(running - rows.length, "more is", "more are")} not shown.${more ? "" : " Those of one rule are listed if you name it above."}`),
+    running > rows.length && more && h("a", { class: "button", href: more }, "Show more penalties"),
     leftOut > 0 && h("p", { class: "quiet" }, `${plural(leftOut, "name", "names")} made room for others.`),
     h("p", { class: "quiet" }, `Names are known since ${instant(since)}. A penalty that began before refuses all the same, and is listed when its subject is refused again.`));
 }
 
 async function list({ parameters }) {
-  const last = parameters.get("last") ?? "", rule = parameters.get("rule") ?? "", most = Number(parameters.get("most") ?? 50), wanted = parameters.get("find") ?? "";
-  const [data, penalties, found] = await Promise.all([get(`/v1/top${query({ most, rule, last })}`), get("/v1/penalties?most=50").catch(() => null), wanted && findings(wanted, parameters.get("after"))]);
+  const last = parameters.get("last") ?? "", rule = parameters.get("rule") ?? "", most = Number(parameters.get("most") ?? 50), some = Number(parameters.get("penalised") ?? 50), wanted = parameters.get("find") ?? "";
+  const [data, penalties, found] = await Promise.all([get(`/v1/top${query({ most, rule, last })}`), get(`/v1/penalties${query({ most: some, rule })}`).catch(() => null), wanted && findings(wanted, parameters.get("after"))]);
   const search = h("input", { type: "search", value: rule, placeholder: "rule", "aria-label": "Only of this rule", spellcheck: "false" });
   const address = (more) => `#/refused${query({ last, rule, ...more })}`, go = (more) => (location.hash = address(more));
   const head = h("div", { class: "head" }, h("h1", null, "Refused"),
@@ -53,9 +54,9 @@ async function list({ parameters }) {
   return [head, finder(wanted), found || null, rows.length
     ? h("section", { class: "card" }, h("p", { class: "quiet" }, `${plural(data.refused, "refusal", "refusals")} in ${span(data.window_s)}.${data.unlisted_at_most ? ` A subject that is not listed was refused at most ${number(data.unlisted_at_most)} times.` : ""}`),
       table("The most refused", ["whom", "rule", { text: "refused", class: "figure" }, { text: "", class: "tight" }], rows, { class: "cards" }),
-      data.subjects.length === most && most < MOST && h("a", { class: "button", href: `#/refused${query({ last, rule, most: Math.min(MOST, most * 4) })}` }, "Show more"))
+      data.subjects.length === most && most < MOST && h("a", { class: "button", href: address({ penalised: parameters.get("penalised") ?? undefined, most: Math.min(MOST, most * 4) }) }, "Show more"))
     : await nobody(last, rule, address),
-  penalties && penalised(penalties)].filter(Boolean);
+  penalties && penalised(penalties, some < MOST && address({ most: parameters.get("most") ?? undefined, penalised: Math.min(MOST, some * 4) }))].filter(Boolean);
 }
 
 function penalise(rule, by, again) {
@@ -65,10 +66,10 @@ function penalise(rule, by, again) {
   return dialog("Penalise", (close) => h("form", { onsubmit: async (event) => {
     event.preventDefault();
     if (await attempt(() => ask("PUT", `/v1/penalties${query({ rule, by })}`, { body: { for: length.value }, note: why.value.trim() }), "penalised")) close(true), again();
-  } }, h("p", null, "Every request of this subject that the rule applies to is refused until then."), field("For", length), field("Why", why), h("div", { class: "actions" }, h("button", { type: "submit", class: "danger" }, "Penalise"))));
+  } }, h("p", null, "Every request of this subject that the rule applies to is refused until then."), field("For", length), field("Why", why), h("div", { class: "actions" }, h("button", { type: "submit", class: "danger" }, "Penalise"))), asking(changes(length, why)));
 }
 
-/** What can be done to a subject. */
+/** The buttons for actions on a subject. */
 function tools(data, row, by, again) {
   const { rule, subject: text } = data, hasOverride = by.length > 0 && mayChange("operate");
   const remove = async (what, reason, done) => reason && (await attempt(() => ask("DELETE", `/v1/${what}${query({ rule, by })}`, reason), done)) && again();

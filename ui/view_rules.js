@@ -23,7 +23,7 @@ function line(row, counts, overridden) {
   ];
 }
 
-/** What is wrong with rows of the source: rules, overrides and settings. */
+/** The problems of rows of the source: rules, overrides and settings. */
 async function problems(open) {
   const { problem_count: count, problems: list } = (await get("/v1/status")).rules;
   return count > 0 && h("details", { class: "banner", open },
@@ -40,7 +40,7 @@ export async function show({ parameters, again }) {
   const more = data.rules.length > PAGE;
   data.rules = data.rules.slice(0, PAGE);
   const counts = await ruleCounts(data.rules.map((row) => row.id), DAY).catch(() => null);
-  // Of the first thousand: the rule itself lists all of its own.
+  // The first thousand overrides are enough here: the view of a rule lists all of its own.
   const overridden = new Set((await get("/v1/overrides?most=1000").catch(() => ({ overrides: [] }))).overrides.map((one) => one.rule));
   const go = (more) => (location.hash = `#/rules${query({ q, state, ...more })}`);
   const search = h("input", { type: "search", value: q, "aria-label": "Search rules", placeholder: "id, path, event, limit" });

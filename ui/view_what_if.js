@@ -34,7 +34,7 @@ function side(name, replay, candidates) {
 const ATTRIBUTES = ["event", "method", "path", "host", "user", "key", "ip", "client"];
 const said = (verdict) => (verdict.allowed ? "passes" : `refused by ${verdict.rule ?? "no rule"}${verdict.limit ? `, ${verdict.limit}` : ""}`);
 
-/** What the answer cannot say exactly. */
+/** Notes on what the answer does not know exactly. */
 function notes(input) {
   const list = [];
   if (!input.complete) list.push(`It stopped after ${number(input.replayed)} requests: ${input.stopped}.`);

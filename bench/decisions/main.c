@@ -123,8 +123,8 @@ static void bench_init(struct bench *b, const struct bench_options *o)
     *b = (struct bench){
         .quick = o->quick,
         .progress = isatty(STDERR_FILENO) == 1,
-        .rounds = o->quick ? 3 : 7,
-        .slices = o->quick ? 8 : 64,
+        .rounds = o->quick ? 1 : 7,
+        .slices = o->quick ? 4 : 64,
         .generations = o->quick ? 2 : 6,
         .threads = cpus < BENCH_THREADS_MAX ? cpus : BENCH_THREADS_MAX,
         .keys_small = 1000,

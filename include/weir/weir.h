@@ -163,7 +163,7 @@ struct weir_shadows {
     char names[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
 };
 
-/* What one limit of a request has left. All of it is private to weir. */
+/* The rest of one limit of a request. All fields are private to weir. */
 struct weir_left {
     uint32_t rule, limit;
     bool known, refuses;
@@ -172,8 +172,8 @@ struct weir_left {
     int64_t more_ms, reset_ms, window_ms;
 };
 
-/* What the limits of a request have left, for weir_headers and weir_refuse: the first WEIR_USAGE_LIMITS limits of enforced
- * rules that apply, in the order of the rules, and the limit that the verdict names. All of it is private to weir. */
+/* The rest of the limits of a request, for weir_headers and weir_refuse: the first WEIR_USAGE_LIMITS limits of enforced
+ * rules that apply, in the order of the rules, and the limit that the verdict names. All fields are private to weir. */
 struct weir_usage {
     uint32_t count; /* 0: nothing is known */
     uint32_t named, listed;
@@ -203,7 +203,7 @@ struct weir_rule_said {
     enum weir_penalty penalty;
 };
 
-/* What a request does with its costs. Slots of limits with `concurrent` are taken only if the request passes, whatever this
+/* How a request is charged. Slots of limits with `concurrent` are taken only if the request passes, whatever this
  * says, and are not given back by it. */
 enum weir_charging {
     WEIR_CHARGE_IF_ROOM, /* charges them if all limits have room */
@@ -263,6 +263,9 @@ struct weir_request {
      * and `remaining` is what is there. A limit in the store that was not asked, because this host refused, counts as
      * unused. For weir_headers, weir_refuse and others that take a request and its verdict, this is the verdict. */
     struct weir_verdict *own;
+    /* out, may be NULL: what the shadow rules of this request say, as if they alone were enforced. `applied` is false if
+     * none applies. */
+    struct weir_verdict *own_shadow;
     void *context;                /* for the callbacks; weir does not use it */
     struct weir_receipt *receipt; /* out, may be NULL: what was charged, for weir_settle */
     bool if_held;                 /* write *receipt only if something is held, such as a slot; else it has a count of 0 */
@@ -295,15 +298,17 @@ struct weir_verdict {
     bool allowed;
     bool applied;       /* false: no rule applies; rule, limit, and max to window_ms have no meaning */
     bool unavailable;   /* refused because the store does not answer, not because a limit is reached */
-    bool matched;       /* some rule applies, if only one in shadow mode */
+    bool matched;       /* some rule applies, if only one in shadow mode, or one that limits nothing */
     uint16_t status;    /* HTTP status of the refusal; 0 if allowed */
     bool penalty;       /* refused because the subject is penalised: its rule refused it too often */
+    bool unnamed;       /* the rules do not name the limit: weir made the name */
     uint64_t max;       /* capacity of the named limit */
     uint64_t remaining; /* whole units left after this charge */
     uint64_t debt;      /* of a limit with overdraft: units used beyond `max`, which time repays before anything passes */
     int64_t reset_ms;   /* until the limit is unused again; WEIR_NEVER for a bucket in use whose max is now 0 */
     int64_t retry_after_ms; /* 0 if allowed, WEIR_NEVER, or the time after which this request would pass */
     int64_t window_ms;      /* the time in which `max` becomes available again */
+    int64_t window_end_ms;  /* of a calendar limit: until its window ends, used or not; 0 for others */
     uint32_t shadow_count;  /* number of shadow rules that would have refused; request.shadows receives their names */
     char rule[WEIR_ID_MAX + 1];
     char limit[WEIR_NAME_MAX + 1];
@@ -655,7 +660,7 @@ WEIR_API void weir_store_status(struct weir *weir, struct weir_store_status *ret
  * more. */
 WEIR_API uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most);
 
-/* What is in flight of one limit. */
+/* The holds of one limit that are in flight. */
 struct weir_in_flight {
     struct weir_str rule, limit; /* valid during the call */
     uint64_t holds;              /* that are not over; of a limit with `concurrent` its slots that are taken */

@@ -19,7 +19,7 @@
  *         // The same as an exception, weir::too_frequent.
  *         weir::require(weir, "ocr", "ann");
  *
- *         // What is charged here is given back if an exception leaves the braces.
+ *         // The charge is given back if an exception leaves the braces.
  *         if (weir::charge charge{ weir, "ocr", "ann" })
  *             std::cout << "submitted again\n";
  *
@@ -104,7 +104,7 @@ struct weir {
 
     /* ---- what a request asks for beside its verdict ---- */
 
-    /* What a request was charged or holds, for handle.settle, renew, release and refund. false: nothing to settle. */
+    /* The charges and holds of a request, for handle.settle, renew, release and refund. false: nothing to settle. */
     class receipt {
     public:
         receipt() noexcept { c_.count = 0; }
@@ -148,7 +148,7 @@ struct weir {
         weir_shadows c_;
     };
 
-    /* What all limits of a request have left, for handle.headers and handle.refuse. */
+    /* The rest of all limits of a request, for handle.headers and handle.refuse. */
     class usage {
     public:
         usage() noexcept { c_.count = 0; }
@@ -268,7 +268,7 @@ struct weir {
         /* false: no rule applies, and the values from rule() to window() have no meaning. */
         bool applied() const noexcept { return c_.applied; }
 
-        /* Some rule applies, if only one in shadow mode. */
+        /* Some rule applies, if only one in shadow mode, or one that limits nothing. */
         bool matched() const noexcept { return c_.matched; }
 
         /* Refused because the store does not answer, not because a limit is reached. */
@@ -287,7 +287,7 @@ struct weir {
         std::string_view rule() const noexcept { return c_.rule; }
         std::string_view limit() const noexcept { return c_.limit; }
 
-        /* What the named limit counts; empty for requests. */
+        /* The unit that the named limit counts; empty for requests. */
         std::string_view unit() const noexcept { return c_.unit; }
 
         /* Capacity of the named limit, and whole units left of it after this charge. */

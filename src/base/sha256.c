@@ -80,7 +80,7 @@ static void digest(const unsigned char *block, const void *data, size_t len, uns
     for (; left >= BLOCK; p += BLOCK, left -= BLOCK)
         absorb(state, p);
 
-    /* What is left, a bit, zeros, and the length in bits: one block, or two. */
+    /* The remaining bytes, a 1 bit, zeros, and the length in bits: one block, or two. */
     unsigned char end[2 * BLOCK] = { 0 };
     size_t end_size = left + 1 + LENGTH_SIZE <= BLOCK ? BLOCK : 2 * BLOCK;
     if (left > 0)

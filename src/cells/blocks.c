@@ -14,8 +14,10 @@ enum {
     LINE_BYTES = 64,
 };
 
-/* A block that was claimed longer ago, and that no cell names, was left by a process that died. */
+/* A block that was claimed longer ago, and that no cell names, was left by a process that died, if that is certain … */
 #define CLAIM_OLD_US (60 * US_PER_S)
+/* … and otherwise after this. Who is stopped for longer in the middle of a claim damages what others have written. */
+#define CLAIM_LOST_US (24 * 3600 * US_PER_S)
 
 struct block {
     word16 owner;
@@ -168,19 +170,65 @@ static bool drop_over(struct cells *cells, struct cell *c, uint64_t key, word16 
     return cas_16(&c->state, s, state_make(h.state, state_gen(s), CELL_LIVE));
 }
 
-/* Whether nobody needs the block any more: its process died before a cell named it, or its cell was dropped; or the holds
- * are over and nobody has come since, so that the cell has decayed. Such a cell is given up here. */
-static bool is_left(struct cells *cells, word16 owner, uint64_t name, int64_t now_us)
+/* The high word of an owner: when it was claimed, in 2^25 µs 27 · process 22 · place 3 · number of the claim 11 · 1. The
+ * time is where versions before had one in microseconds: they are off by half a minute with these, and so is this one with
+ * theirs. Where the place of a process cannot be known, its number is 0. */
+enum {
+    CLAIM_MASK = MARK_MASK & ~1,
+    CLAIMED = 1,
+    CLAIM_PLACE_BITS = 3,
+    CLAIM_PLACE_SHIFT = MARK_BITS,
+    CLAIM_PROCESS_SHIFT = CLAIM_PLACE_SHIFT + CLAIM_PLACE_BITS,
+    CLAIM_TIME_BITS = CLAIM_PLACE_BITS + OWNER_PROCESS_BITS,
+};
+
+static uint64_t claim_process(uint64_t owner)
 {
-    int64_t age_us = now_us - (int64_t)(owner.high >> MARK_BITS);
-    word16 s;
-    struct cell *c = cell_find(cells, owner.low, &s);
-    if (c && state_tag(s) == CELL_HELD && state_payload(s).time == name)
-        return cell_is_free(s, load_8(&c->book), now_us) ? vacate(c, s) : drop_over(cells, c, owner.low, s);
-    return age_us > CLAIM_OLD_US || age_us < -CLAIM_OLD_US;
+    uint64_t place = owner >> OWNER_PROCESS_BITS & ((1u << CLAIM_PLACE_BITS) - 1);
+    return (owner & OWNER_PROCESS_MASK) << CLAIM_PROCESS_SHIFT | place << CLAIM_PLACE_SHIFT;
 }
 
-enum { CLAIM_MASK = MARK_MASK & ~1, CLAIMED = 1 };
+static uint64_t claim_word(uint64_t before, int64_t now_us)
+{
+    uint64_t time = (uint64_t)now_us >> CLAIM_TIME_BITS << (CLAIM_TIME_BITS + MARK_BITS);
+    return time | claim_process(owner_self()) | ((before + 2) & CLAIM_MASK) | CLAIMED;
+}
+
+/* Only of one in the same place it can be known. A place that merely looks the same has to be old as well. */
+static bool claimer_is_dead(uint64_t claimed)
+{
+    uint64_t self = owner_self(), process = claimed >> CLAIM_PROCESS_SHIFT & OWNER_PROCESS_MASK;
+    uint64_t owner = (self & ~OWNER_PROCESS_MASK) | process;
+    uint64_t mask = (UINT64_C(1) << (CLAIM_TIME_BITS + MARK_BITS)) - 1;
+    return process != 0 && ((claimed & mask) | MARK_MASK) == (claim_process(owner) | MARK_MASK) && owner_is_dead(owner);
+}
+
+static bool claim_is_left(uint64_t claimed, int64_t now_us)
+{
+    int64_t age_us = now_us - (int64_t)(claimed >> MARK_BITS);
+    if (age_us > CLAIM_LOST_US || age_us < -CLAIM_LOST_US)
+        return true;
+    return (age_us > CLAIM_OLD_US || age_us < -CLAIM_OLD_US) && claimer_is_dead(claimed);
+}
+
+/* Returns the cell that names the block, or NULL. */
+static struct cell *named_by(struct cells *cells, word16 owner, uint64_t name, word16 *ret)
+{
+    struct cell *c = cell_find(cells, owner.low, ret);
+    return c && state_tag(*ret) == CELL_HELD && state_payload(*ret).time == name ? c : NULL;
+}
+
+/* Whether nobody needs the block any more: its process died before a cell named it, or its cell was dropped; or the holds
+ * are over and nobody has come since, so that the cell has decayed. Such a cell is given up here. The process may have
+ * named the block before it died, so that is looked at once more: then nobody is left who could name it. */
+static bool is_left(struct cells *cells, word16 owner, uint64_t name, int64_t now_us)
+{
+    word16 s;
+    struct cell *c = named_by(cells, owner, name, &s);
+    if (c)
+        return cell_is_free(s, load_8(&c->book), now_us) ? vacate(c, s) : drop_over(cells, c, owner.low, s);
+    return claim_is_left(owner.high, now_us) && !named_by(cells, owner, name, &s);
+}
 
 /* A key has the same blocks again and again, which are in the cache. */
 static uint64_t first_block(const struct block_room *room, uint64_t key)
@@ -210,8 +258,7 @@ static inline struct block *claim(struct cells *cells, bool large, uint64_t key,
             number -= room->count;
         struct block *b = (struct block *)(room->base + number * (large ? LARGE_BYTES : SMALL_BYTES));
         word16 owner = load_16(&b->owner);
-        uint64_t number_of_claim = (owner.high + 2) & CLAIM_MASK;
-        word16 mine = { key, (uint64_t)now_us << MARK_BITS | number_of_claim | CLAIMED };
+        word16 mine = { key, claim_word(owner.high, now_us) };
         bool free = !(owner.high & CLAIMED);
         *ret_name = 1 + (number << 1 | large);
         *ret_claimed = mine.high;

@@ -5,7 +5,7 @@
  * compare-and-swap of the cell puts that in its place. So a charge, its hold, and the end of either are one step, also for
  * a process that dies.
  *
- *   owner    key 64 · claimed at 52 · number of the claim 11 · 1; even: free
+ *   owner    key 64 · claimed at 27 · by which process 25 · number of the claim 11 · 1; even: free
  *   content  state · tag · when holds were last looked at · holds
  *
  * The cell has the number of the block and a checksum of its content and claim. A reader that finds another content reads

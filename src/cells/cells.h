@@ -49,7 +49,7 @@ struct cells_ask {
     uint64_t cost;
 };
 
-/* What cells_look has found. */
+/* The result of cells_look. */
 struct cells_look {
     struct limit_state state; /* unused if there is no cell */
     bool fits;
@@ -112,7 +112,7 @@ struct cells_charged {
     bool alone;
     bool stays; /* less than the amount is not given back: nobody knows how much has come back by itself */
 };
-/* What a charge of this process belongs to: its window (limit_origin), or the process, if it is a slot. */
+/* Returns the origin of a charge: its window (limit_origin), or this process if the charge is a slot. */
 uint64_t cells_origin(const struct cells *cells, const struct limit *limit, const struct cells_taken *taken);
 /* Tells a key's cell from later ones: one that was dropped or reset has none of its charges. */
 uint32_t cells_generation(const struct cells_taken *taken);
@@ -125,7 +125,7 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
 bool cells_renew(struct cells *cells, const struct limit *limit, const struct cells_charged *charged, uint32_t ttl_ms,
                  int64_t now_us);
 
-/* What is held of one cell. */
+/* The holds of one cell. */
 struct cells_held {
     uint64_t tag;    /* as in cells_terms */
     uint64_t holds;  /* that are not over; those that a full block has joined are one */

@@ -176,7 +176,7 @@ struct charging {
     struct limit_outlook outlook;
 };
 
-/* What limit_quick_by leaves. */
+/* Handles the cases that limit_quick_by does not. */
 static __attribute__((noinline)) bool charge_slowly(struct cells *cells, const struct cells_ask *ask, struct held *h,
                                                     struct charging *ch)
 {

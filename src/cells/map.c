@@ -69,7 +69,7 @@ static size_t total_bytes(uint64_t buckets)
     return cell_bytes(buckets) + blocks_bytes(buckets);
 }
 
-/* Of a version without blocks. */
+/* Returns whether the file has a version without blocks. */
 static bool is_older(const struct cells_header *h)
 {
     return h->version == CELLS_VERSION_NARROW || h->version == CELLS_VERSION_WIDE;

@@ -9,10 +9,9 @@
 #include "base/clock.h"
 #include "cells/layout.h"
 
-enum { PROCESS_BITS = 22, PLACE_BITS = 41 };
-_Static_assert(1 + PLACE_BITS + PROCESS_BITS == 64, "the parts of a number");
+enum { PLACE_BITS = 41 };
+_Static_assert(1 + PLACE_BITS + OWNER_PROCESS_BITS == 64, "the parts of a number");
 
-#define PROCESS_MASK ((UINT64_C(1) << PROCESS_BITS) - 1)
 #define PLACE_MASK ((UINT64_C(1) << PLACE_BITS) - 1)
 #define NO_PAGE (OWNER_MARK - 1) /* in place of a number: the kernel clears no page in children */
 
@@ -25,10 +24,10 @@ static uint64_t make_number(void)
     struct stat space;
     uint64_t process = (uint64_t)getpid();
     hash_init(&hash, &(struct hash_key){ 0, 0 });
-    if (process > PROCESS_MASK || !hash_boot(&hash) || stat("/proc/self/ns/pid", &space) < 0)
+    if (process > OWNER_PROCESS_MASK || !hash_boot(&hash) || stat("/proc/self/ns/pid", &space) < 0)
         return process;
     hash_word(&hash, (uint64_t)space.st_ino);
-    return OWNER_MARK | (hash_final(&hash) & PLACE_MASK) << PROCESS_BITS | process;
+    return OWNER_MARK | (hash_final(&hash) & PLACE_MASK) << OWNER_PROCESS_BITS | process;
 }
 
 /* Returns where the number of this process is kept. A fork sets it to 0, however the child was made. */
@@ -80,10 +79,10 @@ uint64_t owner_process(void)
 bool owner_is_dead(uint64_t origin)
 {
     uint64_t self = owner_self();
-    if (!is_owner(origin) || origin == self || origin >> PROCESS_BITS != self >> PROCESS_BITS)
+    if (!is_owner(origin) || origin == self || origin >> OWNER_PROCESS_BITS != self >> OWNER_PROCESS_BITS)
         return false;
     int saved = errno;
-    bool dead = kill((pid_t)(origin & PROCESS_MASK), 0) < 0 && errno == ESRCH;
+    bool dead = kill((pid_t)(origin & OWNER_PROCESS_MASK), 0) < 0 && errno == ESRCH;
     errno = saved;
     return dead;
 }

@@ -15,6 +15,8 @@
 #include <stdint.h>
 
 #define OWNER_MARK (UINT64_C(1) << 63) /* no window has it: see limit_origin */
+enum { OWNER_PROCESS_BITS = 22 };
+#define OWNER_PROCESS_MASK ((UINT64_C(1) << OWNER_PROCESS_BITS) - 1)
 
 /* Returns whether it is the number of an owner, not a window or nobody. */
 static inline bool is_owner(uint64_t origin)

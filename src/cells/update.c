@@ -2,7 +2,7 @@
 #include "cells/holding.h"
 #include "cells/make.h"
 
-/* Of a cell with holds, which go on. False: the cell is not as it was read. */
+/* Updates a cell that has holds, and keeps them. Returns false if the cell has changed since it was read. */
 static bool update_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, int64_t now_us, cells_judge *judge,
                         void *data)
 {

@@ -1,4 +1,4 @@
-/* What the subcommands of `weir` share.
+/* Functions that the subcommands of `weir` share.
  *
  * A command is a function in the table of main.c. It gets its own name as argv[0] and the arguments that follow it, and
  * returns the exit status. Results go to stdout, everything else to stderr. */
@@ -38,7 +38,7 @@ int cli_print(const struct buf *text, int status);
 bool cli_read_file(const char *path, struct buf *ret, const char **ret_why);
 /* The same. False: the reason was printed. */
 bool cli_read_named(const char *path, struct buf *ret);
-/* What messages call the file. */
+/* Returns the name of the file for messages. */
 const char *cli_file_name(const char *path);
 
 #endif

@@ -10,7 +10,7 @@
 
 enum { HODOR_SUBS_MAX = 10000, HODOR_PERIOD_MAX_S = 3650 * 86400 };
 
-/* What Hodor checks as one: the paths, and how many may come in a time unit in all, by address and by user. 0: no limit. */
+/* Paths that Hodor counts together, and their capacity in a time unit: in all, by address and by user. 0: no limit. */
 struct hodor_group {
     const struct node *urls; /* a list of strings, or NULL: every path */
     uint32_t capacity, ip_capacity, user_capacity;

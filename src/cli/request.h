@@ -1,4 +1,4 @@
-/* What `check` and `explain` share: rules from a file, and a request from options. */
+/* Shared by `check` and `explain`: rules from a file, and a request from options. */
 #ifndef CLI_REQUEST_H
 #define CLI_REQUEST_H
 

@@ -1,4 +1,4 @@
-/* What `weir simulate` prints for people; replay_json has the same for programs. */
+/* The output of `weir simulate` for people; replay_json writes the same for programs. */
 #ifndef CLI_SIMULATE_H
 #define CLI_SIMULATE_H
 

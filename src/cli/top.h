@@ -15,7 +15,7 @@ struct top_options {
 
 enum { TOP_PENALTIES = 5 }; /* that are listed */
 
-/* What the service said last. */
+/* The last answers of the service. */
 struct top_view {
     json_t *status, *top, *penalties; /* see src/serve/openapi.json; NULL: nothing yet */
     bool no_rule;                     /* there is no rule with the id that was asked for */

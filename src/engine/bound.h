@@ -70,7 +70,7 @@ struct bound_rule {
     sv key_end;                         /* of its keys in the store: see keys.h */
 };
 
-/* What an override does. Many overrides share one effect, which then stays in the cache. */
+/* The effect of an override. Many overrides share one effect, which then stays in the cache. */
 struct override_effect {
     struct bound_set set;
     int64_t expires_us;

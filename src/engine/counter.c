@@ -41,7 +41,7 @@ void counter_note_refusal(struct decision *d, struct counter *c)
 
 /* ---- slices ---- */
 
-/* What is in flight is not owed: it is over sooner or later. */
+/* Slots are not owed to the store: requests in flight end sooner or later. */
 static struct limit_state owe(struct decision *d, struct counter *c, const struct limit *rank, uint64_t cost)
 {
     if (counter_limit(c)->algorithm == LIMIT_CONCURRENT)
@@ -204,14 +204,32 @@ static enum counter_outcome take_standin_cell(struct decision *d, struct counter
 }
 
 /* The cell is charged before the debt: a process that dies between the two has counted too much on this host. */
+/* The slice that was too short may have come since. Nothing may pass on a limit that is overdrawn, so it pays: see
+ * lender_answer(). */
+static void pay_with_slice(struct decision *d, struct counter *c)
+{
+    struct remote_counter *rc = remote_of(d, c);
+    struct cells *cells = d->bound->cells;
+    const struct limit *l = counter_limit(c);
+    struct slice_spent spent =
+        slice_spend_any(cells, slice_cell(d, c), slice_size(c), l->max, c->ask.now_us, c->ask.cost, true);
+    rc->spent = spent.taken;
+    rc->end_us = spent.end_us;
+    if (spent.taken > 0)
+        debt_undo(cells, debt_cell(c), l, rc->owed, c->ask.now_us, spent.taken, decision_now_us(d));
+}
+
 static enum counter_outcome take_standin(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
     c->on_hold = false;
+    rc->spent = 0;
     enum counter_outcome outcome = rc->standin == ON_FAILURE_LOCAL ? take_standin_cell(d, c) : look_at_standin(d, c);
     c->held = outcome == COUNTER_FITS;
     if (c->held)
         rc->owed = owe(d, c, &rc->share, c->ask.cost);
+    if (c->held && counter_limit(c)->overdraft && c->rule->counter == COUNTER_SLICE)
+        pay_with_slice(d, c);
     return outcome;
 }
 
@@ -222,7 +240,11 @@ static void give_back_standin(struct decision *d, struct counter *c)
         give_back_cell(d, c);
     if (counter_limit(c)->algorithm == LIMIT_CONCURRENT)
         return;
-    debt_undo(d->bound->cells, debt_cell(c), counter_limit(c), rc->owed, c->ask.now_us, c->ask.cost, decision_now_us(d));
+    if (rc->spent > 0)
+        slice_unspend(d->bound->cells, slice_cell(d, c), rc->end_us, rc->spent);
+    if (rc->spent < c->ask.cost)
+        debt_undo(d->bound->cells, debt_cell(c), counter_limit(c), rc->owed, c->ask.now_us, c->ask.cost - rc->spent,
+                  decision_now_us(d));
 }
 
 /* ---- joined, and counted already ---- */
@@ -348,8 +370,8 @@ static void give_back_slice_any(struct decision *d, struct counter *c)
     set_counted(c, *c->state, true);
 }
 
-/* What the store was asked to give back, and may have, is not given back here, too: twice would admit too much, and not at
- * all is on the safe side. */
+/* Gives nothing back here if the store was asked to, because it may have done so: to give back twice would admit too much,
+ * and to give back nothing is safe. */
 static void give_back_standin_any(struct decision *d, struct counter *c)
 {
     if (remote_of(d, c)->cell && (d->remote->late || d->remote->call.result != STORE_UNSENT)) {

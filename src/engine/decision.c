@@ -334,6 +334,7 @@ static __attribute__((noinline)) enum decision_state report_together(struct deci
         verdict_refuse(d);
     if (d->count > d->enforced)
         decide_shadows(d);
+    parts_own_shadows(d);
     if (d->remote)
         remote_report_overdrafts(d);
     parts_each_rule(d);
@@ -347,7 +348,7 @@ static enum decision_state step_report(struct decision *d)
     const struct weir_request *request = d->request;
     if (__builtin_expect(d->parts > 1, 0))
         return report_together(d);
-    if (__builtin_expect(request->receipt || request->shadows || request->usage, 0))
+    if (__builtin_expect(request->receipt || request->shadows || request->usage || request->own_shadow, 0))
         request_clear(request);
     if (__builtin_expect(d->repeated.len > 0, 0))
         return report_repeated(d);
@@ -363,6 +364,8 @@ static enum decision_state step_report(struct decision *d)
         usage_fill(d);
     if (d->count > d->enforced)
         decide_shadows(d);
+    if (__builtin_expect(request->own_shadow != NULL, 0))
+        verdict_of_shadows(d, request->own_shadow, d->enforced, d->count);
     if (__builtin_expect(d->remote != NULL, 0))
         remote_report_overdrafts(d);
     if (__builtin_expect(request->each_rule != NULL, 0))

@@ -140,6 +140,7 @@ struct decision {
     const struct bound *bound;
     const struct weir_request *request; /* the first of those decided together */
     size_t parts;                       /* how many there are */
+    uint64_t matched; /* a bit for each of them: some rule applies to it, if only one that limits nothing */
     int64_t now_us;
     /* Those of enforced rules first, then those of shadow rules; of each mode one request after another, in file order. A
      * rule that counts by path has its limits once for each subject, one subject after another. */

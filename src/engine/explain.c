@@ -22,7 +22,7 @@ static struct explained_limit explained(const struct counter *c, struct limit_st
     };
 }
 
-/* What explaining needs, the same for all rules. */
+/* The state of an explanation, shared by all rules. */
 struct explaining {
     const struct bound *bound;
     struct facts *facts;

@@ -16,7 +16,8 @@ struct explained_limit {
     bool fits;
     bool unknown;  /* counted in the store, which did not answer */
     uint32_t held; /* of a leased rule: what this host was lent and has not spent */
-    /* What is used and may be given back: reservations, and what is in flight. Not known (false) if the store counts it. */
+    /* The used part that may be given back: reservations, and requests in flight. Unknown (false) if the store counts it.
+     */
     bool holds_known;
     uint64_t on_hold;
     int64_t lasts_us; /* limit_lasts_us */

@@ -26,7 +26,7 @@ static inline uint32_t hold_ttl_ms(const struct decision *d, const struct counte
  * kept: that is how the store knows that a hold was not settled yet. */
 struct store_hold hold_in_store(const struct decision *d, const struct counter *c, size_t nth);
 
-/* Of a counter in a cell. `look` may be NULL. */
+/* Both are for counters in cells. `look` may be NULL. */
 enum counter_outcome hold_take(const struct decision *d, struct counter *c, const struct cells_look *look);
 void hold_give_back(const struct decision *d, const struct counter *c, int64_t now_us);
 

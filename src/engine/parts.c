@@ -61,7 +61,8 @@ void parts_repeated(const struct decision *d)
 
 /* ---- planning ---- */
 
-/* Who gives back takes no slot. A slot is taken only if there is one, and what costs nothing is looked at. */
+/* A request that gives back takes no slot. A slot is taken only if one is free. A cost of 0 is looked up and not charged;
+ * set_looks() does that for several requests. */
 void parts_set_charging(struct decision *d)
 {
     for (size_t i = 0; i < d->count; i++) {
@@ -71,7 +72,7 @@ void parts_set_charging(struct decision *d)
             c->charging = d->request->charging;
         if (c->charging == WEIR_GIVE_BACK && slot)
             c->ask.cost = 0;
-        if (c->charging == WEIR_CHARGE_ALWAYS && (slot || c->ask.cost == 0))
+        if (c->charging == WEIR_CHARGE_ALWAYS && (slot || (d->parts == 1 && c->ask.cost == 0)))
             c->charging = WEIR_CHARGE_IF_ROOM;
     }
 }
@@ -92,6 +93,21 @@ static bool same_count(const struct counter *a, const struct counter *b)
 {
     return a->limit == b->limit && a->subject == b->subject && a->charging == b->charging && a->part != b->part &&
            a->given == b->given && (!a->given || a->numbers.max == b->numbers.max);
+}
+
+/* What costs nothing is looked at. Beside charges of the same count, whatever there is, it belongs to these: otherwise it
+ * would see what later requests charge. */
+static void set_looks(struct counter **run, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t k = 0;
+        if (run[i]->charging != WEIR_CHARGE_ALWAYS || run[i]->ask.cost > 0)
+            continue;
+        while (k < count && (run[k]->ask.cost == 0 || !same_count(run[k], run[i])))
+            k++;
+        if (k == count)
+            run[i]->charging = WEIR_CHARGE_IF_ROOM;
+    }
 }
 
 /* The counters of one key, in the order of the requests. */
@@ -124,6 +140,8 @@ void parts_join(struct decision *d)
     for (size_t i = 0, end; i < d->count; i = end) {
         for (end = i + 1; end < d->count && d->order[end]->ask.key == d->order[i]->ask.key; end++)
             ;
+        if (d->insists)
+            set_looks(d->order + i, end - i);
         if (end - i > 1)
             join_run(d, d->order + i, end - i);
     }
@@ -138,12 +156,20 @@ struct view {
     struct weir_verdict unasked;
 };
 
+_Static_assert(WEIR_TOGETHER_MAX <= 64, "decision.matched has a bit for each part");
+
+static bool part_matched(const struct decision *d, size_t part)
+{
+    return (d->matched >> part & 1) != 0;
+}
+
 static struct counter *leader_of(const struct decision *d, const struct counter *c)
 {
     return &d->counters[c->leader];
 }
 
-/* Of the part's own costs, after those before it. What the leader says of the sum is what the last part hears. */
+/* Returns the outcome for the part's own costs, after the costs of the parts before it. The last part gets the leader's
+ * outcome, which is that of the sum. */
 static enum counter_outcome own_outcome(const struct decision *d, const struct counter *c)
 {
     const struct counter *leader = leader_of(d, c);
@@ -159,13 +185,23 @@ static enum counter_outcome own_outcome(const struct decision *d, const struct c
     return fits && leader->ask.limit->max > 0 ? COUNTER_FITS : COUNTER_REFUSES;
 }
 
+/* A shadow rule that would have refused is not charged. */
+static bool was_charged(const struct decision *d, const struct counter *leader)
+{
+    bool enforced = leader < d->counters + d->enforced;
+    if (leader->kind == COUNTER_COUNTED)
+        return true;
+    if (enforced || leader->kind == COUNTER_STORE)
+        return d->allowed && (enforced || leader->outcome == COUNTER_FITS);
+    return leader->held;
+}
+
 /* As it is, or, if it was charged, as this part left it. */
 static struct limit_state own_state(const struct decision *d, const struct counter *c)
 {
     const struct counter *leader = leader_of(d, c);
     uint64_t later = leader->ask.cost > c->so_far ? leader->ask.cost - c->so_far : 0;
-    bool charged = d->charges && (d->allowed || leader->kind == COUNTER_COUNTED);
-    if (later == 0 || !charged || c->charging == WEIR_GIVE_BACK)
+    if (later == 0 || !d->charges || !was_charged(d, leader) || c->charging == WEIR_GIVE_BACK)
         return *leader->state;
     return limit_give_back(leader->ask.limit, &leader->window, *leader->state, leader->ask.now_us, later);
 }
@@ -211,7 +247,7 @@ static void leave_all(const struct decision *d, size_t from, size_t end)
     }
 }
 
-/* What the first request says of these counts for all. */
+/* These fields of the first request apply to all requests. */
 static struct weir_request request_of(const struct decision *d, const struct weir_request *part)
 {
     struct weir_request request = *part;
@@ -268,7 +304,7 @@ static void fill_own(struct decision *d)
         usage_fill(d);
 }
 
-/* Of a request that is refused, what has room is as it was before: what was taken of it was given back. */
+/* After a refusal, counters with room are in the state from before the request, because their charges were given back. */
 static void look_again(struct decision *d)
 {
     for (size_t i = 0; i < d->enforced; i++) {
@@ -289,14 +325,6 @@ static size_t part_end(const struct decision *d, size_t from, size_t end, size_t
     return from;
 }
 
-static bool has_shadows(const struct decision *d, size_t part)
-{
-    for (size_t i = d->enforced; i < d->count; i++)
-        if (d->counters[i].part == part)
-            return true;
-    return false;
-}
-
 void parts_report(struct decision *d)
 {
     size_t part = 0, from = 0, end;
@@ -314,7 +342,7 @@ void parts_report(struct decision *d)
         fill_own(&view.d);
         leave_all(d, from, end);
         if (request->own && from == end)
-            request->own->matched = has_shadows(d, part);
+            request->own->matched = part_matched(d, part);
     }
 }
 
@@ -342,6 +370,19 @@ void parts_report_shadows(struct decision *d)
             if (request->own)
                 request->own->shadow_count++;
         }
+}
+
+void parts_own_shadows(struct decision *d)
+{
+    size_t part = 0, from = d->enforced, end;
+    for (const struct weir_request *request = d->request; request; request = request->with, part++, from = end) {
+        end = part_end(d, from, d->count, part);
+        if (!request->own_shadow)
+            continue;
+        enter_all(d, from, end);
+        verdict_of_shadows(d, request->own_shadow, from, end);
+        leave_all(d, from, end);
+    }
 }
 
 /* ---- each rule ---- */

@@ -24,6 +24,8 @@ void parts_join(struct decision *d);
 void parts_report(struct decision *d);
 /* Shadow rules are decided: says which of them would have refused. */
 void parts_report_shadows(struct decision *d);
+/* … and fills `own_shadow` of each part. */
+void parts_own_shadows(struct decision *d);
 /* Calls each_rule of each part. */
 void parts_each_rule(struct decision *d);
 

@@ -226,7 +226,7 @@ static size_t same_subject(const struct decision *d, size_t i)
     return end;
 }
 
-/* Who gives back is never refused. What was joined is penalised by its leader. */
+/* A request that gives back is never refused. The leader of joined counters applies the penalty for them. */
 static bool may_penalise(const struct counter *c)
 {
     return c->rule->penalty && c->kind != COUNTER_JOINED && c->charging != WEIR_GIVE_BACK;

@@ -45,7 +45,7 @@ static bool brings_limit(const struct weir_request *request)
     return request->given_window_ms > 0;
 }
 
-/* What is out of range becomes the most that is in it. */
+/* Values above the maximum become the maximum. */
 static void bring_limit(struct counter *c, const struct weir_request *request, int64_t now_us)
 {
     const uint64_t longest_ms = LIMIT_PER_MAX_US / US_PER_MS;
@@ -181,6 +181,7 @@ static void plan_fill(struct decision *d, const uint32_t *matches, size_t count,
     if (d->enforced < needed)
         end = plan_mode(d, end, MODE_SHADOW, matches, count, facts, several, &remote);
     d->count = (size_t)(end - d->counters);
+    d->matched = count > 0;
     d->charges = d->request->cost > 0;
     d->insists = d->request->charging != WEIR_CHARGE_IF_ROOM;
     plan_end(d, false, remote, users);
@@ -216,7 +217,7 @@ static void numbers_done(struct numbers *n)
         free(n->list);
 }
 
-/* What was in the list is kept. Returns false if out of memory. */
+/* Keeps the contents of the list. Returns false if out of memory. */
 static bool numbers_reserve(struct numbers *n, size_t cap)
 {
     if (cap <= n->cap)
@@ -280,7 +281,8 @@ static bool find_matches(const struct bound *bound, struct facts *facts, int64_t
     return true;
 }
 
-/* Of a request that is decided alone. Returns how many rules are left; SIZE_MAX: out of memory. */
+/* For a request that is decided alone: removes rules with given limits if it brings none, and rules that others replace.
+ * Returns how many rules are left; SIZE_MAX: out of memory. */
 static __attribute__((noinline)) size_t leave_out(const struct bound *bound, const struct weir_request *request,
                                                   uint32_t *list, size_t count)
 {
@@ -327,6 +329,7 @@ static void plan_part(struct together *t, const struct weir_request *request, si
     struct counter *c = t->next;
     bool several = d->bound->by_path && facts_readings(&t->facts) > 1;
     d->request = request;
+    d->matched |= (uint64_t)(t->matches.count > 0) << part;
     t->next = plan_mode(d, c, mode, t->matches.list, t->matches.count, &t->facts, several, &t->remote);
     for (; c < t->next; c++) {
         c->part = (uint8_t)part;
@@ -353,7 +356,7 @@ static bool plan_parts(struct together *t, const struct weir_request *first, enu
     return true;
 }
 
-/* Who replaces whom is known only when the rules of all requests are. */
+/* All requests must be matched before it is known which rules are replaced. */
 static bool gather_parts(struct together *t, const struct weir_request *first)
 {
     size_t part = 0;
@@ -405,6 +408,7 @@ static __attribute__((noinline)) bool plan_together(struct decision *d, const st
     numbers_init(&t.matches);
     numbers_init(&t.replacing);
     d->penalties = false;
+    d->matched = 0;
     d->repeated = (sv){ 0 };
     d->repeated_part = 0;
     bool planned = plan_all(&t, first);

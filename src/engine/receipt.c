@@ -163,7 +163,8 @@ static int64_t add_hold(struct making *m, const struct decision *d, const struct
     return until_us;
 }
 
-/* What a reservation does not name is not charged, and belongs to the window that is current, or would be. */
+/* A unit that a reservation does not name is not charged. It belongs to the current window, or to the one that would begin
+ * now. */
 static struct limit_state looked_state(const struct counter *c)
 {
     return limit_take(c->ask.limit, &c->window, *c->state, c->ask.now_us, 0).next;
@@ -248,8 +249,8 @@ static void add_counter(struct making *m, const struct decision *d, const struct
         add_store(m, d, c);
 }
 
-/* What there is no room for cannot be given back: so slots come first. Limits of units that a reservation does not name
- * come last: nothing is charged there until it is settled. */
+/* An entry that does not fit into the receipt cannot be given back, so slots come first. Limits of units that a reservation
+ * does not name come last: nothing is charged there until it is settled. */
 enum rank { RANK_SLOT, RANK_CHARGED, RANK_LOOKED, RANKS };
 
 static enum rank rank_of(const struct decision *d, const struct counter *c)

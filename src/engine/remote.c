@@ -30,7 +30,7 @@ uint64_t debt_cell_of(const struct bound_limit *limit, uint64_t subject)
 }
 
 /* Slices of a limit that requests bring are lent for one `max`, too. */
-static uint64_t slice_cell(const struct decision *d, const struct counter *c)
+uint64_t slice_cell(const struct decision *d, const struct counter *c)
 {
     uint64_t mark = c->given ? key_mix(c->rule->id, c->numbers.max) : 0;
     return slice_cell_of(d->bound->cells, c->limit, counter_subject(c) ^ mark);
@@ -67,7 +67,7 @@ static void init_counter(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
     rc->renew = rc->insisted = false;
-    rc->tokens = 0;
+    rc->tokens = rc->spent = 0;
     rc->payment.amount = 0;
     rc->cell = NULL;
     rc->key_len = rc->field_len = 0;
@@ -223,7 +223,10 @@ static bool ask_for(struct decision *d, const struct counter *c, const struct le
     store_windows(c, d->now_us + status->offset_us, &ask.window, &ask.next);
     memcpy(ask.key, key.ptr, key.len);
     memcpy(ask.field, field.ptr, field.len);
-    return weir->store ? weir->ops->want(weir->store, &ask) : ask_post(d->bound->cells, &ask, clock_steady_us());
+    if (weir->store)
+        return weir->ops->want(weir->store, &ask);
+    ask.need += ask.need == 0; /* who needs nothing owes something; the board knows no ask for nothing */
+    return ask_post(d->bound->cells, &ask, clock_steady_us());
 }
 
 bool remote_ask_for_short(struct decision *d)

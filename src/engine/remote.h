@@ -10,11 +10,11 @@
 
 /* Fields of a counter that only leased and exact rules need. */
 struct remote_counter {
-    int64_t end_us;               /* slice: end of the window that it belongs to */
-    bool renew;                   /* slice: little is left, and nobody has asked for more yet */
-    uint32_t tokens;              /* slice: how many are left, for weir_explain */
-    uint32_t spent;               /* slice: the part of the cost that was taken out of it; the rest is owed */
-    bool insisted;                /* stand-in: it was charged, whatever the others say, and is owed */
+    int64_t end_us;  /* slice: end of the window that it belongs to */
+    bool renew;      /* slice: little is left, and nobody has asked for more yet */
+    uint32_t tokens; /* slice: how many are left, for weir_explain */
+    uint32_t spent;  /* slice, stand-in for one: the part of the cost that was taken out of it; the rest is owed */
+    bool insisted;   /* stand-in: it was charged, whatever the others say, and is owed */
     enum rule_on_failure standin; /* stand-in: what it does */
     struct limit share;           /* stand-in: the limit that it applies; if it allows everything, the rule's own */
     struct limit_state owed;      /* stand-in, overdrawn slice: the cell of what is owed, after the charge */
@@ -137,6 +137,7 @@ bool remote_stand_in(struct decision *d, struct counter *c);
 /* ---- cells of a limit in this host's table besides its own ---- */
 
 uint64_t slice_cell_of(const struct cells *cells, const struct bound_limit *limit, uint64_t subject);
+uint64_t slice_cell(const struct decision *d, const struct counter *c);
 /* Bounds what this host lets through in place of the store. */
 uint64_t standin_cell_of(const struct bound_limit *limit, uint64_t subject);
 /* Counts the part of it that the store has yet to charge. */

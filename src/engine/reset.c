@@ -94,7 +94,7 @@ static bool forget_subject(const struct bound *bound, const struct bound_rule *r
     return forget_penalty(bound, rule, subject, now_us).level > 0 || found;
 }
 
-/* What is to be forgotten. */
+/* The part of a subject's state that is to be forgotten. */
 enum part { PART_ALL, PART_PENALTY };
 
 /* Forgets it here. Returns the length of `key`, the key that is to be forgotten in the store, too; 0: none. */

@@ -40,7 +40,7 @@ struct store_cell {
     struct weir_str field;      /* its name within the key: the limit's name and the algorithm's letter, "day.c" */
     struct window window, next; /* of a calendar limit, by the store's clock: the current one, and the one after it */
     uint64_t cost;              /* in the limit's unit; 0 looks: it fits while no more than `max` is used */
-    /* What happens to the cost if the call charges. WEIR_CHARGE_ALWAYS and WEIR_GIVE_BACK happen whatever the other cells
+    /* How the cost is charged if the call charges. WEIR_CHARGE_ALWAYS and WEIR_GIVE_BACK happen whatever the other cells
      * say; rules with such cells come first in a call. */
     enum weir_charging charging;
     struct store_hold hold; /* whether the charge is a hold */

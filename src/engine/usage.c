@@ -66,8 +66,8 @@ static bool is_named(const struct decision *d, const struct counter *c)
            sv_eq(c->limit->spec->name, weir_str(v->limit));
 }
 
-/* Of two counts for one policy the one that the verdict names stays, else the one with less left. The policy keeps the
- * reading of the first, so that its partition is the same in every answer. */
+/* If two counts have the same policy, the one that the verdict names stays, else the one with less left. The policy keeps
+ * the reading of the first, so that its partition is the same in every answer. */
 static void join(struct weir_left *to, struct weir_left left, bool to_is_named, bool named)
 {
     left.reading = to->reading;

@@ -37,11 +37,11 @@ static uint16_t refusal_status(const struct bound *bound, const struct rule *rul
 
 void verdict_blank(struct weir_verdict *v)
 {
-    v->allowed = v->applied = v->unavailable = v->matched = v->penalty = false;
+    v->allowed = v->applied = v->unavailable = v->matched = v->penalty = v->unnamed = false;
     v->status = 0;
     v->max = v->remaining = v->debt = 0;
     v->shadow_count = v->private_rule = 0;
-    v->reset_ms = v->retry_after_ms = v->window_ms = 0;
+    v->reset_ms = v->retry_after_ms = v->window_ms = v->window_end_ms = 0;
     v->rule[0] = v->limit[0] = v->unit[0] = '\0';
     v->private_rules = 0;
 }
@@ -70,6 +70,7 @@ static void name_limit(const struct decision *d, const struct counter *c, const 
     v->applied = v->matched = true;
     v->unavailable = false;
     v->penalty = c->penalty != PENALTY_NONE;
+    v->unnamed = !c->limit->spec->named;
     v->status = d->allowed ? 0 : refusal_status(d->bound, c->rule->rule);
     v->max = c->ask.limit->capacity;
     v->remaining = report->remaining;
@@ -77,6 +78,8 @@ static void name_limit(const struct decision *d, const struct counter *c, const 
     v->reset_ms = ms_up(report->reset_us);
     v->retry_after_ms = d->allowed ? 0 : ms_up(report->retry_after_us);
     v->window_ms = d->request->brief && d->allowed ? 0 : ms_up(limit_window_us(c->ask.limit, &c->window));
+    bool calendar = c->ask.limit->algorithm == LIMIT_CALENDAR;
+    v->window_end_ms = calendar ? ms_up(c->window.end_us - c->ask.now_us) : 0;
     v->shadow_count = 0;
     v->private_rule = (uint32_t)(c->rule - d->bound->rules);
     v->private_rules = d->bound->version | (uint64_t)c->reading << VERDICT_VERSION_BITS;
@@ -145,7 +148,7 @@ void verdict_fill(const struct decision *d)
     if (!named) {
         verdict_blank(d->verdict);
         d->verdict->allowed = d->allowed;
-        d->verdict->matched = d->count > 0;
+        d->verdict->matched = d->matched != 0;
         return;
     }
     if (d->allowed && !d->request->brief)
@@ -182,7 +185,28 @@ void verdict_refuse(struct decision *d)
     verdict_fill(d);
 }
 
-/* What this request took of a limit beyond its max. Something was left before, so all of the debt is this request's. */
+void verdict_of_shadows(const struct decision *d, struct weir_verdict *ret, size_t from, size_t end)
+{
+    struct decision shadows;
+    if (from == end) {
+        verdict_blank(ret);
+        ret->allowed = true;
+        return;
+    }
+    shadows = *d;
+    shadows.verdict = ret;
+    shadows.counters = d->counters + from;
+    shadows.count = shadows.enforced = end - from;
+    shadows.matched = 1;
+    shadows.penalised = NULL;
+    shadows.allowed = true;
+    for (size_t i = from; i < end; i++)
+        shadows.allowed = shadows.allowed && d->counters[i].outcome != COUNTER_REFUSES;
+    verdict_fill(&shadows);
+}
+
+/* Returns by how much this request exceeded the max of a limit. Something was left before, so all of the debt is this
+ * request's. */
 static uint64_t overdrawn(const struct counter *c)
 {
     return c->held && c->ask.limit->overdraft ? counter_report(c, 0).debt : 0;

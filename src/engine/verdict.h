@@ -6,9 +6,14 @@
 
 _Static_assert(sizeof(struct weir_verdict) <= 400, "a verdict is small: what is long is asked for");
 
+/* Refuses, and names no rule. */
+void verdict_blank(struct weir_verdict *verdict);
+
 /* Empties what a request asks for besides the verdict. */
 static inline void request_clear(const struct weir_request *request)
 {
+    if (request->own_shadow)
+        verdict_blank(request->own_shadow);
     if (request->receipt)
         request->receipt->count = 0;
     if (request->shadows)
@@ -17,9 +22,7 @@ static inline void request_clear(const struct weir_request *request)
         request->usage->count = 0;
 }
 
-/* Refuses, and names no rule. */
-void verdict_blank(struct weir_verdict *verdict);
-/* The same for a request (may be NULL) that could not be judged. */
+/* Refuses, and names no rule, for a request (may be NULL) that could not be judged. */
 void verdict_unjudged(struct weir_verdict *verdict, const struct weir_request *request);
 /* The same for a bad request: it repeats this header with different values. */
 void verdict_repeated(struct weir_verdict *verdict, sv header);
@@ -35,6 +38,8 @@ void verdict_fill(const struct decision *d);
 void verdict_refuse(struct decision *d);
 /* Fills request->usage, after verdict_fill. */
 void usage_fill(const struct decision *d);
+/* Fills *ret as if the shadow rules whose counters these are were enforced, and no others. */
+void verdict_of_shadows(const struct decision *d, struct weir_verdict *ret, size_t from, size_t end);
 /* Calls request->each_rule for each rule of the decision, by the `outcome` of its counters. */
 void verdict_each_rule(const struct decision *d);
 /* Adds a shadow rule that would have refused; its name goes to the request's `shadows`, which may be NULL. */

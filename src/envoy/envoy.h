@@ -79,7 +79,7 @@ enum envoy_error envoy_read_request(struct envoy_request *ret, sv bytes, char wh
 bool envoy_add_descriptor(struct envoy_request *request, char why[ENVOY_WHY_MAX]);
 bool envoy_add_entry(struct envoy_request *request, sv key, sv value, char why[ENVOY_WHY_MAX]);
 
-/* What a descriptor costs. */
+/* Returns the cost of a descriptor. */
 uint64_t envoy_hits(const struct envoy_request *request, const struct envoy_descriptor *descriptor);
 /* The window of a limit that a descriptor brings. False: its unit is unknown, its multiplier is 0, or it is too long. */
 bool envoy_limit_window(const struct envoy_limit *limit, uint64_t *ret_ms);

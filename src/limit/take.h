@@ -56,7 +56,7 @@ static inline struct limit_level limit_level(const struct limit *l, struct limit
     bool drained = limit_drained(l, was, elapsed);
     uint64_t steps = 0, back = 0, product;
     if (!drained) {
-        /* What has come back, and the part of it in whole steps. */
+        /* The refill, and the part of it in whole steps. */
         steps = limit_divide(elapsed, &l->step);
         if (__builtin_expect(!__builtin_mul_overflow(elapsed, l->step_units, &product), 1))
             back = limit_divide(product, &l->step);

@@ -172,7 +172,7 @@ static uint64_t block_bytes(const struct header *h, unsigned time_bytes)
            (uint64_t)h->leaps * (time_bytes + 4) + h->isstds + h->isutcs;
 }
 
-/* What is wrong with the tables, or NULL. */
+/* Returns the error in the tables, or NULL. */
 static const char *check_tables(const struct tz *tz)
 {
     for (uint32_t i = 0; i < tz->info_count; i++) {

@@ -27,8 +27,6 @@ sv ruleset_header(const struct ruleset *ruleset, size_t i);
 enum { FACTS_HOST_MAX = 255 };
 enum { FACTS_PATH = 1 }; /* in facts.made: the path */
 
-/* What a request says. Each part is worked out when somebody first asks for it: use the functions below, not the fields.
- * Some 54 KB that facts_init does not touch, so it belongs on the stack; one thread at a time. */
 /* A header of the request. */
 struct header_fact {
     sv name;
@@ -37,6 +35,8 @@ struct header_fact {
 };
 enum { FACTS_HEADERS = 4 };
 
+/* The values of a request that rules use. Each is computed at its first use: call the functions below, do not read the
+ * fields. facts_init does not touch most of these 54 KB, so the structure belongs on the stack. One thread at a time. */
 struct facts {
     const struct ruleset *ruleset;
     const struct weir_request *request;

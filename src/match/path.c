@@ -6,7 +6,7 @@
 
 enum { SLASH = 1, END = 2, SLOW = 4, UPPER = 8, DOT = 16, NEWLINE = 32 };
 
-/* What a byte means to a path that may need no change at all. */
+/* The kind of each byte, for paths that may need no change at all. */
 static const uint8_t kinds[256] = {
     ['/'] = SLASH, ['.'] = DOT,   ['\n'] = NEWLINE, ['?'] = END,   ['#'] = END,   ['%'] = SLOW,  [';'] = SLOW,
     ['A'] = UPPER, ['B'] = UPPER, ['C'] = UPPER,    ['D'] = UPPER, ['E'] = UPPER, ['F'] = UPPER, ['G'] = UPPER,
@@ -25,7 +25,7 @@ struct scan {
 #ifdef __SSE2__
 enum { BLOCK = sizeof(__m128i) };
 
-/* What a block of bytes holds, a bit for each byte. */
+/* Marks for the bytes of a block, one bit for each byte. */
 struct marks {
     unsigned slashes, dots;
     unsigned odd; /* to be looked at one by one */

@@ -32,7 +32,7 @@ static inline uint64_t sv_short_word(sv s)
            (uint64_t)(unsigned char)p[n - 1] << 8 * (n - 1);
 }
 
-/* What path_normalise says of a path. The notes are cheap and may be wrong in one direction: without a note all readings of
+/* Notes of path_normalise about a path. They are cheap and may be wrong in one direction: without a note all readings of
  * the path are the same. */
 enum {
     PATH_CUT = 1,          /* it would have been longer than `cap`, and stops there */

@@ -1,4 +1,4 @@
-/* What a ruleset is made of. Private to src/match/. */
+/* The parts of a ruleset. Private to src/match/. */
 #ifndef MATCH_RULESET_H
 #define MATCH_RULESET_H
 

@@ -1,4 +1,4 @@
-/* What the files of this folder share about the answer to one request. */
+/* The answer to one request, as the files of this folder share it. */
 #ifndef PRESENT_ANSWER_H
 #define PRESENT_ANSWER_H
 

@@ -53,7 +53,7 @@ static void add_client(struct facts *facts, struct buf *out)
     add_text(out, "counted_as", ip ? facts_ip_text(facts) : SV(""));
 }
 
-/* As in the body of a request; nothing if there is none. */
+/* Writes the descriptor as a request has it in its body. Writes nothing if the request has no descriptor. */
 static void add_descriptor(const struct weir_request *request, struct buf *out)
 {
     for (size_t i = 0; i < request->descriptor_count; i++) {

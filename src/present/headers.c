@@ -375,7 +375,7 @@ struct unit_left {
     int64_t reset_ms;
 };
 
-/* Of several limits that count the unit it is the one with the least left; the first of equals. */
+/* If several limits count the unit, returns the one with the least left, and the first of equal ones. */
 static struct unit_left left_of_unit(const struct answer *a, sv unit)
 {
     const struct weir_verdict *v = a->verdict;

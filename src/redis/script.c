@@ -245,7 +245,7 @@ static void put_taken(struct buf *out, const struct store_cell *cell, int64_t ta
                 (double)l->max, per, (double)cell->off_us, (double)cell->hold.ttl_us);
 }
 
-/* What the script does instead of settling, as it numbers it. */
+/* The script's numbers for what it may do instead of settling. */
 enum { SETTLE_RENEWS = 1, SETTLE_ENTERS };
 
 static void put_mark(struct buf *out, uint64_t mark)

@@ -31,7 +31,7 @@ enum { SCRIPT_PREFIX_MAX = 64, SCRIPT_LAYOUT = 1 };
 /* Each writes a whole command in RESP; buf.failed says that it did not fit. */
 /* For this call and those that follow it (`next`), which are decided one after another by the clock of the first. */
 void script_write_decide(struct buf *out, sv prefix, const struct store_call *first);
-/* What the call has charged becomes the `to` of each cell, or its holds are renewed or entered. */
+/* Replaces the charge of the call by the `to` of each cell, or renews or enters its holds. */
 void script_write_settle(struct buf *out, sv prefix, const struct store_call *call);
 void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, uint32_t lacks, uint64_t debt,
                        uint32_t hosts, int64_t now_us);

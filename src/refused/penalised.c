@@ -87,7 +87,7 @@ void penalised_collect(const struct penalised *p, struct penalised_list *list)
     list->left_out += p->left_out;
 }
 
-/* Of one subject, the latest first. */
+/* Entries of the same subject: the latest first. */
 static int compare(const void *a, const void *b)
 {
     const struct penalised_entry *x = a, *y = b;

@@ -12,7 +12,7 @@ struct recent {
     unsigned slots;
     uint64_t added; /* so far; the next one goes to added % slots */
     struct recent_refusal *entries;
-    /* Of the thread that refuses. */
+    /* Used by the thread that refuses, and by no other. */
     int64_t second;
     unsigned taken, looks; /* in this second */
     uint64_t keys[RECENT_PER_SECOND];

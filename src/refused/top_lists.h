@@ -33,8 +33,8 @@ struct top_store;
 int top_store_new(struct top_store **ret, size_t spans);
 void top_store_free(struct top_store *store);
 
-/* Keeps a copy, in place of the one that was added first if there is no room. For top_list_as_span and top_store_read:
- * `store` is a struct top_store. */
+/* Stores a copy of the span. If the store is full, the copy replaces the span that was added first. `store` is a struct
+ * top_store; its type is that of a callback of top_list_as_span and top_store_read. */
 int top_store_append(const struct top_span *span, void *store);
 /* Calls `each` for every span that ends after from_us and begins before to_us, in any order. `each` returns 0 to go on, or
  * an error, which is returned. */

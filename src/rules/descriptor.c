@@ -161,8 +161,8 @@ sv descriptor_name(const struct weir_request *request, size_t entry, char room[D
 
 /* ---- texts ---- */
 
-/* A text of any length in a room of DESCRIPTOR_TEXT_MAX. When the room is full, a hash of all that is in it takes the place
- * of its second half. The hash covers the hashes before it, so two texts are equal only if all that was added is. */
+/* A text of any length in a room of DESCRIPTOR_TEXT_MAX. When the room is full, a hash of its second half takes the place
+ * of that. The hash covers the one before it, so two texts are equal only if all that was added is. */
 struct text {
     char *room;
     size_t len;
@@ -174,7 +174,7 @@ static void fold(struct text *t)
 {
     static const char digits[] = "0123456789abcdef";
     unsigned char hash[SHA256_SIZE];
-    sha256(t->room, t->len, hash);
+    sha256(t->room + TEXT_KEPT, t->len - TEXT_KEPT, hash);
     t->len = TEXT_KEPT;
     t->room[t->len++] = '%';
     t->room[t->len++] = '#';

@@ -1,4 +1,4 @@
-/* What the files of the reader share: the position in the file, the rule that an error belongs to, and readers of simple
+/* Shared by the files of the reader: the position in the file, the rule that an error belongs to, and readers of simple
  * values.
  *
  * A reader of a value returns false after it has reported an error (or found no memory), and then leaves *ret alone. */
@@ -169,7 +169,7 @@ struct cidr *read_cidrs(struct reader *r, const struct node *node, size_t max, s
 /* NULL, and *ret_count as it was, after an error. */
 struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count);
 bool limit_can_be_leased(const struct rule_limit *limit);
-/* What to do about a slot in a leased rule. */
+/* The advice of errors about a slot in a leased rule. */
 #define SLOTS_APART "put it into a rule of its own with `counters: local`"
 bool host_character(char c);
 /* The name without its port and the dot of a full name; empty if it is not a valid host. */

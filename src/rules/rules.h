@@ -24,17 +24,17 @@ enum rule_counters {
     COUNTERS_SHARED,  /* in the store */
 };
 
-/* What a rule that counts in the store does while the store is unreachable. */
+/* How a rule that counts in the store decides while the store is unreachable. */
 enum rule_on_failure {
     ON_FAILURE_LOCAL, /* counts on this host, to max / hosts */
     ON_FAILURE_ALLOW,
     ON_FAILURE_DENY,
 };
 
-/* What happens to a request that repeats a header that a rule uses, with different values. */
 /* The headers of answers: see docs/headers.md. */
 enum header_setting { HEADERS_STANDARD, HEADERS_LEGACY, HEADERS_OPENAI, HEADERS_OFF };
 
+/* How a request is treated that repeats a header with different values, if a rule uses this header. */
 enum repeated_headers {
     REPEATED_REFUSE, /* it is refused as a bad request */
     REPEATED_FIRST,  /* rules see the first value that is not empty */

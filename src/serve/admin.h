@@ -56,7 +56,7 @@ extern const struct weir_header admin_headers[ADMIN_HEADERS];
 
 /* ---- who may ask ---- */
 
-/* Of the admin listener's loop. */
+/* The state of the admin listener's loop. */
 struct admin_state {
     char cookie_name[COOKIE_NAME_MAX];
     struct ended ended;
@@ -65,7 +65,7 @@ struct admin_state {
 int admin_state_new(struct admin_state **ret, const struct server *server, struct weir_error *error);
 void admin_state_free(struct admin_state *state);
 
-/* Who sends a request: known by a token, or by the cookie of a session. A token is what counts if there are both. */
+/* The sender of a request, known by a token or by the cookie of a session. If a request has both, the token counts. */
 struct admin_caller {
     enum role role;            /* ROLE_NONE: unknown */
     const struct token *token; /* NULL: unknown */

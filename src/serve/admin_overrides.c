@@ -17,7 +17,7 @@ static bool has_rule(const struct source_reading *reading, const struct admin_jo
     return admin_find_row(reading, job) != NULL;
 }
 
-/* Of one rule, or of all. */
+/* Lists the overrides of one rule, or of all rules. */
 static int list_overrides(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     CLEANUP(source_reading_done) struct source_reading reading = { 0 };

@@ -1,4 +1,4 @@
-/* What people do to subjects, for the history of changes. */
+/* Records in the history of changes what people do to subjects. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -33,7 +33,7 @@ static void recording_free(struct recording *r)
     free(r);
 }
 
-/* What was done is in the log already. */
+/* The log has an entry about the act itself already. */
 static void say_lost(const char *what, sv rule, const char *why)
 {
     log_say(LEVEL_WARNING, "change", "rule %.*s: %s is not in the history: %s", SV_FMT(rule), what, why);

@@ -72,7 +72,7 @@ static bool row_is_with(const struct source_row *row, sv name)
     return name.len == 0 || (row->parsed && with[word_find(name, with_names)](row->parsed));
 }
 
-/* A word that is none would select nothing, which looks like an answer. */
+/* Refuses an unknown word: it would select nothing, and an empty list looks like an answer. */
 static int check_word(const char *name, sv word, const char *const *words, struct weir_error *error)
 {
     CLEANUP(buf_done) struct buf list;

@@ -33,7 +33,7 @@ enum {
 const struct counts_bounds counts_bounds = { COUNTS_RULES_MAX, COUNTS_STEPS_MAX, COUNTS_COARSE_MAX, COUNTS_NAMES_MAX,
                                              COUNTS_BYTES_MAX };
 
-/* Of version 1. `upgrade` makes it the present one, and takes over a file that has it. */
+/* The schema of version 1. `upgrade` brings it to the current version, and upgrades files of version 1 the same way. */
 static const char schema[] =
     "CREATE TABLE names (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, last_s INTEGER NOT NULL);"
 #define TABLES(step)                                                                                              \
@@ -465,7 +465,7 @@ struct point {
     int64_t up, gauges[COLUMNS - LEASE_TOKENS];
 };
 
-/* Of a point with several steps the gauges are those of the last one. */
+/* Adds a step to a point. The gauges of the point are those of its last step. */
 static void add_point(struct point *point, const uint64_t sums[SUMS], const struct counts_gauges *gauges)
 {
     for (int i = 0; i < SUMS; i++)
@@ -649,7 +649,7 @@ static int write_rules(struct counts_db *db, const struct counts_query *query, s
     return SQLITE_OK;
 }
 
-/* Of this resolution, the beginning of the first step that there is. */
+/* Writes the beginning of the first step that the file has in this resolution. */
 static int write_since(struct counts_db *db, const struct counts_query *query, struct buf *out)
 {
     CLEANUP(sqlite3_finalizep) sqlite3_stmt *stmt = NULL;

@@ -8,7 +8,8 @@
 
 enum { PENDING_BYTES_MAX = 64 << 20 }; /* of a loop */
 
-/* Of a loop with a store. Decisions that wait share the receipt and the shadows: each uses them when it is made. */
+/* Shared by the pending decisions of a loop with a store. Each uses the receipt and the shadows at the moment when it is
+ * made. */
 struct shared {
     size_t pending_bytes;
     struct weir_receipt receipt;
@@ -29,16 +30,21 @@ static uint32_t at_most_u32(uint64_t number)
     return number < UINT32_MAX ? (uint32_t)number : UINT32_MAX;
 }
 
-static void fill_status(struct envoy_status *ret, const struct weir_verdict *v)
+/* Shadow rules are shown where no enforced rule limits the descriptor. One that rules apply to, and none limits, has as
+ * much left as can be said. */
+static void fill_status(struct envoy_status *ret, const struct weir_verdict *own, const struct weir_verdict *shadow)
 {
-    *ret = (struct envoy_status){ .code = v->allowed ? ENVOY_CODE_OK : ENVOY_CODE_OVER_LIMIT, .reset_ms = -1 };
-    if (!v->applied)
+    const struct weir_verdict *v = own->applied ? own : shadow;
+    *ret = (struct envoy_status){ .code = own->allowed ? ENVOY_CODE_OK : ENVOY_CODE_OVER_LIMIT, .reset_ms = -1 };
+    if (!v->applied) {
+        ret->remaining = own->matched ? UINT32_MAX : 0;
         return;
+    }
     ret->has_limit = true;
-    ret->name = weir_str(v->limit);
+    ret->name = v->unnamed ? SV("") : weir_str(v->limit);
     ret->requests_per_unit = at_most_u32(v->max);
     ret->remaining = at_most_u32(v->remaining);
-    ret->reset_ms = v->reset_ms;
+    ret->reset_ms = v->reset_ms == 0 ? v->window_end_ms : v->reset_ms; /* also of what is unused */
     envoy_unit_of(v->window_ms, &ret->unit, &ret->multiplier);
 }
 
@@ -88,7 +94,7 @@ static void give_answer(struct envoy_call *call, const struct weir_verdict *verd
         return;
     }
     for (size_t i = 0; i < call->count; i++)
-        fill_status(&statuses[i], call->own ? &call->own[i] : verdict);
+        fill_status(&statuses[i], call->own ? &call->own[i] : verdict, &call->shadow[i]);
     if (call->decisions.loop->server->config.envoy_headers == CONFIG_YES)
         add_headers(&answer, verdict, &room);
     if (!verdict->allowed) {
@@ -143,6 +149,7 @@ static void fill_requests(struct envoy_call *call, const struct envoy_question *
                                      .charging = charging_of(&loop->server->config, d),
                                      .with = i + 1 < call->count ? to + 1 : NULL,
                                      .own = call->own ? &call->own[i] : NULL,
+                                     .own_shadow = &call->shadow[i],
                                      .shadows = &shadows[i] };
         if (d->limit.given) {
             to->given_max = d->limit.requests_per_unit;
@@ -165,16 +172,17 @@ static void begin(struct envoy_call *call, const struct envoy_question *question
 
 /* ---- without a store ---- */
 
-/* What is not used of these costs nothing. */
+/* The unused entries of these arrays cost nothing. */
 static enum envoy_outcome decide_now(const struct envoy_question *question)
 {
     struct weir_request requests[ENVOY_DESCRIPTORS_MAX];
-    struct weir_verdict own[ENVOY_DESCRIPTORS_MAX], verdict;
+    struct weir_verdict own[ENVOY_DESCRIPTORS_MAX], shadow[ENVOY_DESCRIPTORS_MAX], verdict;
     struct weir_shadows shadows[ENVOY_DESCRIPTORS_MAX];
     struct envoy_call call;
     begin(&call, question);
     call.requests = requests;
     call.own = call.count > 1 ? own : NULL;
+    call.shadow = shadow;
     fill_requests(&call, question, question->request->domain, question->request->entries, shadows);
     if (decisions_make(&call.decisions, &call.wait, 0, requests, &verdict, 1) < 0)
         call.answer(&call, NULL);
@@ -221,7 +229,7 @@ static struct envoy_call *call_new(const struct envoy_question *question)
 {
     const struct envoy_request *from = question->request;
     size_t count = from->descriptor_count, entries = from->entry_count;
-    size_t bytes = sizeof(struct envoy_call) + count * (sizeof(struct weir_request) + sizeof(struct weir_verdict)) +
+    size_t bytes = sizeof(struct envoy_call) + count * (sizeof(struct weir_request) + 2 * sizeof(struct weir_verdict)) +
                    entries * sizeof(struct weir_header) + question->text.len;
     struct shared *shared = shared_of(question->loop);
     struct envoy_call *call = shared && bytes <= PENDING_BYTES_MAX - shared->pending_bytes ? malloc(bytes) : NULL;
@@ -233,7 +241,8 @@ static struct envoy_call *call_new(const struct envoy_question *question)
     call->requests = (struct weir_request *)(call + 1);
     struct weir_verdict *own = (struct weir_verdict *)(call->requests + count);
     call->own = count > 1 ? own : NULL;
-    struct weir_header *copies = (struct weir_header *)(own + count);
+    call->shadow = own + count;
+    struct weir_header *copies = (struct weir_header *)(call->shadow + count);
     char *text = (char *)(copies + entries);
     if (question->text.len)
         memcpy(text, question->text.ptr, question->text.len);

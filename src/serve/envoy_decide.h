@@ -14,7 +14,8 @@ struct envoy_call {
     void *to; /* who gets the answer; NULL: nobody any more */
     size_t count, bytes;
     struct weir_request *requests;
-    struct weir_verdict *own;
+    struct weir_verdict *own;    /* of each request; NULL: there is only one */
+    struct weir_verdict *shadow; /* what its shadow rules say */
 };
 
 struct envoy_question {

@@ -1,4 +1,4 @@
-/* What Envoy's rate limit service offers over HTTP/1.1: POST /json and /healthcheck. */
+/* The HTTP/1.1 interface of Envoy's rate limit service: POST /json and /healthcheck. */
 #ifndef SERVE_ENVOY_JSON_H
 #define SERVE_ENVOY_JSON_H
 

@@ -1,6 +1,8 @@
 #include "serve/event_loop.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +159,21 @@ int loop_listen(struct loop *loop, enum front front, int fd, const struct loop_a
     }
     listener->poll.data = listener;
     return accept_from(listener);
+}
+
+void *loop_conn_new(struct loop *loop, size_t size, size_t poll_offset, int fd)
+{
+    int yes = 1;
+    char *conn = calloc(1, size);
+    uv_poll_t *poll = conn ? (uv_poll_t *)(void *)(conn + poll_offset) : NULL;
+    if (!poll || uv_poll_init(&loop->uv, poll, fd) < 0) {
+        free(conn);
+        close(fd);
+        return NULL;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    poll->data = conn;
+    return conn;
 }
 
 static void close_listener(struct loop_listener *listener)

@@ -87,6 +87,9 @@ void thread_set_turns(int nice);
 int loop_init(struct loop *loop, struct server *server, const struct conns_limits *limits);
 /* Takes over fd, a listening socket, and the acceptor, even if it returns an error. */
 int loop_listen(struct loop *loop, enum front front, int fd, const struct loop_acceptor *acceptor);
+/* For an acceptor: allocates a connection of `size` bytes, all 0, and initialises the uv_poll_t at poll_offset in it for
+ * fd. The data of the uv_poll_t is the connection. Returns NULL, with fd closed, if memory or libuv fails. */
+void *loop_conn_new(struct loop *loop, size_t size, size_t poll_offset, int fd);
 /* Before it starts: decisions of this loop may wait for the store. */
 int loop_open_store(struct loop *loop, struct weir *weir, struct weir_error *error);
 int loop_start(struct loop *loop);

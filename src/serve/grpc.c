@@ -227,7 +227,7 @@ static void on_refuse(struct h2_stream *stream, enum h2_refusal why)
     }
 }
 
-/* What a decision charges that is still pending is given back. */
+/* The charge of a decision that is still pending is given back. */
 static void on_gone(struct h2_stream *stream)
 {
     if (stream->data)

@@ -9,8 +9,7 @@
  * The time of a connection is that of its streams: when all that were open at its beginning are closed, it begins anew. A
  * stream that takes too long is answered or reset alone, somewhat before its connection would be ended. */
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -358,15 +357,9 @@ void h2_accept(void *data, int fd, const struct sockaddr_storage *peer)
 {
     struct h2 *h2 = data;
     struct loop *loop = h2->loop;
-    struct h2_conn *c = calloc(1, sizeof *c);
-    if (!c || uv_poll_init(&loop->uv, &c->poll, fd) < 0) {
-        free(c);
-        close(fd);
+    struct h2_conn *c = loop_conn_new(loop, sizeof *c, offsetof(struct h2_conn, poll), fd);
+    if (!c)
         return;
-    }
-    int yes = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    c->poll.data = c;
     c->h2 = h2;
     c->due_ns = UINT64_MAX;
     c->out.budget = &h2->budget;

@@ -8,8 +8,7 @@
  * While a client has more than config.pipeline_bytes of unread replies, nothing more is read or run for it. The queues of
  * all connections have a common budget (byte_queue.h); a connection that would exceed it is ended. */
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -112,15 +111,9 @@ void resp_accept(void *data, int fd, const struct sockaddr_storage *peer)
 {
     struct resp *resp = data;
     struct loop *loop = resp->loop;
-    struct resp_conn *c = calloc(1, sizeof *c);
-    if (!c || uv_poll_init(&loop->uv, &c->poll, fd) < 0) {
-        free(c);
-        close(fd);
+    struct resp_conn *c = loop_conn_new(loop, sizeof *c, offsetof(struct resp_conn, poll), fd);
+    if (!c)
         return;
-    }
-    int yes = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    c->poll.data = c;
     c->resp = resp;
     c->in.budget = c->out.budget = &resp->commands.budget;
     c->conn.shut = shut_conn;

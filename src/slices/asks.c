@@ -77,15 +77,21 @@ static bool is_field(const char *field, size_t len, uint32_t algorithm)
            field[len - 1] == (algorithm == LIMIT_CALENDAR ? 'c' : 'f');
 }
 
+static uint32_t algorithm_of(const struct written_ask *a)
+{
+    return a->algorithm & ~(uint32_t)ASK_OVERDRAFT;
+}
+
 static bool is_ask(const struct written_ask *a)
 {
-    if (!is_key(a->key, a->key_len) || !is_field(a->field, a->field_len, a->algorithm) || a->need == 0 || a->slice == 0 ||
+    uint32_t algorithm = algorithm_of(a);
+    if (!is_key(a->key, a->key_len) || !is_field(a->field, a->field_len, algorithm) || a->need == 0 || a->slice == 0 ||
         a->ttl_ms == 0)
         return false;
-    if (a->algorithm == LIMIT_CALENDAR)
+    if (algorithm == LIMIT_CALENDAR)
         return is_window(&a->window) && is_window(&a->next) && a->window.start_us < a->window.end_us &&
                a->next.start_us >= a->window.end_us;
-    return a->algorithm == LIMIT_FIXED_WINDOW && a->per_us >= LIMIT_PER_MIN_US && a->per_us <= LIMIT_PER_MAX_US;
+    return algorithm == LIMIT_FIXED_WINDOW && a->per_us >= LIMIT_PER_MIN_US && a->per_us <= LIMIT_PER_MAX_US;
 }
 
 static void write_ask(struct written_ask *to, const struct slice_ask *ask)
@@ -95,7 +101,7 @@ static void write_ask(struct written_ask *to, const struct slice_ask *ask)
                                 .per_us = ask->limit.per_us,
                                 .window = ask->window,
                                 .next = ask->next,
-                                .algorithm = ask->limit.algorithm,
+                                .algorithm = ask->limit.algorithm | (ask->limit.overdraft ? ASK_OVERDRAFT : 0),
                                 .max = ask->limit.max,
                                 .need = ask->need,
                                 .slice = ask->slice,
@@ -118,7 +124,8 @@ static void read_ask(struct slice_ask *ret, const struct written_ask *from)
                                .ttl_ms = from->ttl_ms,
                                .key_len = from->key_len,
                                .field_len = from->field_len };
-    limit_init(&ret->limit, (enum limit_algorithm)from->algorithm, from->max, 0, from->per_us);
+    limit_init(&ret->limit, (enum limit_algorithm)algorithm_of(from), from->max, 0, from->per_us);
+    ret->limit.overdraft = from->algorithm & ASK_OVERDRAFT;
     memcpy(ret->key, from->key, from->key_len);
     memcpy(ret->field, from->field, from->field_len);
 }

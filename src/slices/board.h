@@ -12,13 +12,15 @@
 
 enum { BOARD_OFFSET = 512, BOARD_SLOTS = 7 };
 
+enum { ASK_OVERDRAFT = 1 << 8 };
+
 /* An ask as a slot holds it. */
 struct written_ask {
     uint64_t cell, owed;
     int64_t per_us;
     struct window window, next;
     uint64_t max;
-    uint32_t algorithm;
+    uint32_t algorithm; /* and ASK_OVERDRAFT */
     uint32_t need, slice, ttl_ms;
     uint16_t key_len, field_len;
     char key[STORE_KEY_MAX];

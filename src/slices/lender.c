@@ -361,6 +361,25 @@ static void take_in(struct lender *l, const struct lend_call *call, const struct
         set_dry(l, call, lent, now_us);
 }
 
+/* The limit was overdrawn while the ask was flying, and nothing may pass on it: the tokens pay what is owed, as far as they
+ * go. They are put first, and then the debt is looked at; whoever adds to the debt looks at the tokens after that. So one
+ * of the two sees the other. */
+static void pay_with_slice(struct lender *l, const struct slice_ask *ask, int64_t now_us)
+{
+    struct payment payment;
+    payment_begin(&payment, l->cells, ask->owed, &ask->limit, &ask->window, now_us);
+    if (payment.amount == 0)
+        return;
+    struct slice_spent spent =
+        slice_spend_any(l->cells, ask->cell, ask->slice, ask->limit.max, now_us, payment.amount, true);
+    if (spent.taken > 0)
+        payment.amount = spent.taken;
+    l->counts.paid += payment_end(&payment, l->cells, ask->owed, &ask->limit, spent.taken > 0, now_us);
+    struct held *h = *held_at(l, ask->cell);
+    if (h)
+        held_see(l, h, slice_left(l->cells, h->cell, h->end_us, now_us));
+}
+
 /* Returned tokens that never reached the store may be sent again. */
 static bool is_sent_again(const struct lender *l, const struct message *m, int64_t now_us)
 {
@@ -392,7 +411,9 @@ bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_resu
             payment_end(&m->payment, lender->cells, call->ask.owed, &call->ask.limit, answered && !lent->stale, now_us);
     if (answered && took)
         take_in(lender, call, lent, now_us);
-    else if (answered)
+    if (answered && took && call->ask.limit.overdraft)
+        pay_with_slice(lender, &call->ask, now_us);
+    if (answered && !took)
         lender->counts.returned += call->tokens;
     struct slice_ask ask = call->ask;
     bool asks = answered && took && !lent->stale && owes_more(lender, m, now_us);

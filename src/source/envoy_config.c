@@ -218,7 +218,7 @@ static struct envoy_node *add_node(const struct reader *r, struct envoy_node *pa
     else
         parent->first = node;
     parent->last = node;
-    parent->count++;
+    node->nth = parent->count++;
     return node;
 }
 

@@ -38,7 +38,7 @@ static void add_part(struct buf *out, const struct envoy_node *node)
         buf_printf(out, "_%.*s%s", SV_FMT(node->value), node->choice == ENVOY_WILDCARD ? "*" : "");
 }
 
-/* Of all that makes a node what it is: ids that are cut, or would be the same, end in it. */
+/* Hashes everything that identifies a node. Ids that are cut, or that would be duplicates, end in this hash. */
 static uint64_t path_hash(const struct envoy_domain *domain, const struct path *path)
 {
     static const struct hash_key key = { 0 };
@@ -136,6 +136,82 @@ static void make_ids(struct envoy_config *config)
     }
 }
 
+/* ---- siblings ---- */
+
+/* The sibling is chosen before the node for some values. Of two wildcards the first one in the file is chosen; the second
+ * one takes some of its values only if it is the wider one. */
+static bool comes_before(const struct envoy_node *sibling, const struct envoy_node *node)
+{
+    if (sibling->choice == ENVOY_DEFAULT || !sv_eq(sibling->key, node->key))
+        return false;
+    if (node->choice == ENVOY_DEFAULT)
+        return true;
+    return (sibling->choice == ENVOY_EXACT || sibling->nth < node->nth) && sv_starts(sibling->value, node->value);
+}
+
+/* A wildcard before the node takes all of its values. */
+static bool hides(const struct envoy_node *sibling, const struct envoy_node *node)
+{
+    if (sibling->choice != ENVOY_WILDCARD || !sv_eq(sibling->key, node->key))
+        return false;
+    return node->choice == ENVOY_DEFAULT ? sibling->value.len == 0
+                                         : sibling->nth < node->nth && sv_starts(node->value, sibling->value);
+}
+
+/* What a rule can exclude is bounded. The list is cut off then, since there will be no rules. */
+static void check_excluded(struct envoy_config *config, const struct envoy_node *node, size_t values, size_t wildcards)
+{
+    if (values > RULE_VALUES_MAX)
+        envoy_error(config, node->file, node->line,
+                    "more than %d values of the key '%.*s' have limits of their own beside this one, and its rule can "
+                    "exclude no more; give several of them one limit with a value that ends in `*`",
+                    RULE_VALUES_MAX, SV_FMT(node->key));
+    else if (wildcards > RULE_PATTERNS_MAX)
+        envoy_error(config, node->file, node->line,
+                    "more than %d values of the key '%.*s' that end in `*` come before this one, and its rule can exclude "
+                    "no more; use fewer of them",
+                    RULE_PATTERNS_MAX, SV_FMT(node->key));
+}
+
+static void add_excluded(struct buf *out, const struct envoy_node *sibling, bool first)
+{
+    buf_add(out, first ? SV("not: [ ") : SV(", "));
+    buf_add(out, sibling->choice == ENVOY_WILDCARD ? SV("{ prefix: ") : SV(""));
+    yaml_quote(out, sibling->value);
+    buf_add(out, sibling->choice == ENVOY_WILDCARD ? SV(" }") : SV(""));
+}
+
+static void compare_with_siblings(struct envoy_config *config, struct envoy_node *node)
+{
+    CLEANUP(buf_done) struct buf list;
+    size_t values = 0, wildcards = 0;
+    buf_init(&list, RULES_BYTES_MAX);
+    for (const struct envoy_node *at = node->parent->first; at && !node->hider; at = at->next) {
+        if (at == node)
+            continue;
+        if (hides(at, node))
+            node->hider = at;
+        if (values > RULE_VALUES_MAX || wildcards > RULE_PATTERNS_MAX || !comes_before(at, node))
+            continue;
+        add_excluded(&list, at, values++ == 0);
+        wildcards += at->choice == ENVOY_WILDCARD;
+    }
+    if (node->hider || values == 0)
+        return;
+    check_excluded(config, node, values, wildcards);
+    buf_add(&list, SV(" ]"));
+    node->excluded = arena_copy(&config->arena, buf_sv(&list));
+    config->no_memory = config->no_memory || list.failed || !node->excluded.ptr;
+}
+
+static void compare_siblings(struct envoy_config *config)
+{
+    for (struct envoy_domain *domain = config->domains; domain; domain = domain->next)
+        for (struct envoy_node *node = domain->root.first; node; node = envoy_next(&domain->root, node))
+            if (node->choice != ENVOY_EXACT)
+                compare_with_siblings(config, node);
+}
+
 /* ---- match ---- */
 
 /* The name of an entry: `KEY`, or `KEY#2` if it is the second one with this key. */
@@ -174,56 +250,12 @@ static void add_keys(struct buf *out, const struct path *path)
     yaml_quote(out, buf_sv(&keys));
 }
 
-/* The sibling is chosen before the node for some values. */
-static bool comes_before(const struct envoy_node *sibling, const struct envoy_node *node)
-{
-    if (sibling == node || !sv_eq(sibling->key, node->key) || sibling->choice == ENVOY_DEFAULT)
-        return false;
-    if (sibling->choice == ENVOY_EXACT)
-        return node->choice == ENVOY_DEFAULT || (node->choice == ENVOY_WILDCARD && sv_starts(sibling->value, node->value));
-    for (const struct envoy_node *at = sibling; at; at = at->next)
-        if (at == node)
-            return true;
-    return node->choice == ENVOY_DEFAULT;
-}
-
-/* A wildcard before the node takes all of its values. */
-static const struct envoy_node *hidden_by(const struct envoy_node *node)
-{
-    for (const struct envoy_node *at = node->parent->first; at && node->choice != ENVOY_EXACT; at = at->next) {
-        if (at == node && node->choice == ENVOY_WILDCARD)
-            break;
-        if (at->choice == ENVOY_WILDCARD && sv_eq(at->key, node->key) &&
-            (node->choice == ENVOY_DEFAULT ? at->value.len == 0 : sv_starts(node->value, at->value)))
-            return at;
-    }
-    return NULL;
-}
-
-static size_t add_not(struct buf *out, const struct envoy_node *node)
-{
-    size_t count = 0;
-    for (const struct envoy_node *at = node->parent->first; at; at = at->next) {
-        if (!comes_before(at, node))
-            continue;
-        buf_add(out, count++ > 0 ? SV(", ") : SV("not: [ "));
-        buf_add(out, at->choice == ENVOY_WILDCARD ? SV("{ prefix: ") : SV(""));
-        yaml_quote(out, at->value);
-        buf_add(out, at->choice == ENVOY_WILDCARD ? SV(" }") : SV(""));
-    }
-    buf_add(out, count > 0 ? SV(" ]") : SV(""));
-    return count;
-}
-
 /* The condition on one entry; nothing if every value will do. */
 static void add_condition(struct buf *out, const struct path *path, size_t i, bool *any)
 {
     const struct envoy_node *node = path->nodes[i];
-    CLEANUP(buf_done) struct buf not ;
-    buf_init(&not, RULES_BYTES_MAX);
-    size_t count = node->choice == ENVOY_EXACT ? 0 : add_not(&not, node);
-    bool prefix = node->choice == ENVOY_WILDCARD && node->value.len > 0;
-    if (count == 0 && node->choice != ENVOY_EXACT && !prefix)
+    bool prefix = node->choice == ENVOY_WILDCARD && node->value.len > 0, excludes = node->excluded.len > 0;
+    if (!excludes && node->choice != ENVOY_EXACT && !prefix)
         return;
     buf_add(out, *any ? SV(", ") : SV(", descriptor: { "));
     *any = true;
@@ -236,8 +268,9 @@ static void add_condition(struct buf *out, const struct path *path, size_t i, bo
     buf_add(out, prefix ? SV("{ prefix: ") : SV("{ present: true"));
     if (prefix)
         yaml_quote(out, node->value);
-    buf_printf(out, "%s%.*s }", count > 0 ? ", " : "", SV_FMT(buf_sv(&not )));
-    out->failed = out->failed || not .failed;
+    buf_add(out, excludes ? SV(", ") : SV(""));
+    buf_add(out, node->excluded);
+    buf_add(out, SV(" }"));
 }
 
 static void write_match(struct buf *out, const struct envoy_domain *domain, const struct path *path)
@@ -325,7 +358,8 @@ static bool has_name(const struct envoy_node *node, sv name)
     return node->limited && !node->limit.unlimited && sv_eq(node->limit.name, name);
 }
 
-static void write_replaces(struct buf *out, struct envoy_domain *domain, const struct envoy_node *node)
+static void write_replaces(struct envoy_config *config, struct buf *out, struct envoy_domain *domain,
+                           const struct envoy_node *node)
 {
     size_t count = 0;
     const struct node *list = node->limit.replaces;
@@ -339,6 +373,9 @@ static void write_replaces(struct buf *out, struct envoy_domain *domain, const s
         }
     }
     buf_add(out, count > 0 ? SV(" ]\n") : SV(""));
+    if (count > RULE_REPLACES_MAX)
+        envoy_error(config, node->file, node->limit.line, "a rule replaces at most %d others, and this has %zu",
+                    RULE_REPLACES_MAX, count);
 }
 
 /* ---- notes ---- */
@@ -377,10 +414,10 @@ static void write_rule(struct envoy_config *config, struct buf *out, struct envo
     yaml_quote(out, node->file);
     buf_printf(out, ", line %d\n", node->line);
     for (size_t i = 0; i < path.count; i++) {
-        const struct envoy_node *hiding = hidden_by(path.nodes[i]);
-        if (!hiding)
+        const struct envoy_node *hider = path.nodes[i]->hider;
+        if (!hider)
             continue;
-        buf_printf(out, "  # is left out: the `*` in line %d comes before it and takes all of its values.\n", hiding->line);
+        buf_printf(out, "  # is left out: the `*` in line %d comes before it and takes all of its values.\n", hider->line);
         return;
     }
     write_notes(out, domain, node);
@@ -390,7 +427,7 @@ static void write_rule(struct envoy_config *config, struct buf *out, struct envo
     write_match(out, domain, &path);
     write_by(config, out, &path, node);
     write_limits(config, out, node);
-    write_replaces(out, domain, node);
+    write_replaces(config, out, domain, node);
     if (node->shadow || node->quota)
         buf_add(out, SV("    mode: shadow\n"));
 }
@@ -415,6 +452,8 @@ static void write_given(struct buf *out, const struct envoy_domain *domain)
 int envoy_config_write(struct envoy_config *config, struct buf *out)
 {
     envoy_check(config);
+    if (config->error_count == 0)
+        compare_siblings(config);
     if (config->error_count == 0) {
         make_ids(config);
         buf_add(out, config->domains ? SV("rules:\n") : SV("rules: []\n"));

@@ -1,4 +1,4 @@
-/* What envoy_config.c reads and envoy_rules.c writes. */
+/* The tree that envoy_config.c reads and envoy_rules.c writes as rules. */
 #ifndef SOURCE_ENVOY_TREE_H
 #define SOURCE_ENVOY_TREE_H
 
@@ -30,7 +30,11 @@ struct envoy_node {
     bool shadow, quota, share, metrics;
     struct envoy_node *parent, *first, *last, *next;
     size_t count; /* of children */
-    sv id;        /* of its rule */
+    size_t nth;   /* child of its parent, from 0 on */
+    /* For writing: */
+    sv id;                          /* of its rule */
+    sv excluded;                    /* `not: […]`: values for which siblings are chosen before it; or empty */
+    const struct envoy_node *hider; /* a sibling that takes all of its values; or NULL */
 };
 
 struct envoy_domain {

@@ -208,7 +208,7 @@ static int record(struct source *source, const struct source_act *act, struct so
 int source_record(struct source *source, const struct source_act *act, struct source_author author,
                   struct weir_error *error)
 {
-    if (source->address.kind == SOURCE_FILE)
+    if (in_files(source))
         return 0;
     int r = source_check_author(author, error);
     if (r == 0)

@@ -59,7 +59,7 @@ static void no_notice(void *data, const char *text)
     (void)text;
 }
 
-/* What follows `?` is handed on as an address of its own, which the parts that are given here add to. */
+/* Passes the text after `?` to libpq as an address of its own, and adds the other parts of the address to it. */
 static int begin_connecting(struct postgres *p, const struct source_address *a, struct weir_error *error)
 {
     enum { PARTS_MAX = 12 };

@@ -34,7 +34,7 @@ void source_problem_json(const struct source_problem *problem, struct buf *out);
 enum source_secrets { SECRETS_HIDDEN, SECRETS_SHOWN };
 /* All settings as one object. */
 void source_settings_json(const struct source_reading *reading, enum source_secrets secrets, struct buf *out);
-/* What came of undoing a change: "the override of rule api for 4711 is back". */
+/* Writes the result of an undo: "the override of rule api for 4711 is back". */
 void source_undone_text(const struct source_undone *undone, struct buf *out);
 /* The members of an object, without its braces: the number, what came of it, the same as a text, and the change. */
 void source_undone_json(const struct source_undone *undone, struct buf *out);

@@ -175,7 +175,7 @@ typedef int source_event_row(const struct source_event *event, void *data, struc
 /* The newest first; id empty: of everything. `before`: only changes with a lower number; 0: all. */
 int source_history(struct source *source, sv id, int64_t before, unsigned most, source_event_row *row, void *data,
                    struct weir_error *error);
-/* What a person did to a subject of a running service: no row changes, and it cannot be undone. */
+/* An act of a person on a subject of a running service. It changes no row, and it cannot be undone. */
 struct source_act {
     const char *what; /* "reset", "penalise", "lift" */
     sv rule, subject; /* the id, and the values as one text */
@@ -183,7 +183,7 @@ struct source_act {
 };
 /* In place of the name of a table, in entries about these. */
 #define SOURCE_SUBJECTS "subject"
-/* Records it in the history. A file has none: then it does nothing. */
+/* Records it in the history. Does nothing if the rules are in files, which have no history. */
 int source_record(struct source *source, const struct source_act *act, struct source_author author,
                   struct weir_error *error);
 /* The author and the note are of a form that the history can have. */

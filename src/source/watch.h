@@ -38,8 +38,8 @@ void source_watch_stop(struct source_watch *watch);
 /* Work with the source, in its thread. */
 struct source_job {
     int (*run)(struct source *source, struct source_job *job, struct weir_error *error);
-    /* What `run` returned, and what it said; or why it was not run, or why what it wrote is not in force (WEIR_E_SYSTEM).
-     * The job is the caller's again. */
+    /* Receives the result and the error of `run`; or why it was not run, or why its changes are not in force
+     * (WEIR_E_SYSTEM). The job is the caller's again. */
     void (*done)(struct source_job *job, int result, const struct weir_error *error);
     bool writes; /* what it wrote is read back, and on_rules is told of it, before it is done */
     struct source_job *next;

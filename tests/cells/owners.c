@@ -416,6 +416,52 @@ static void in_another_pid_namespace(void **state)
     end_scene(&s);
 }
 
+/* ---- blocks ---- */
+
+/* Claims all blocks of a small table, and names none of them in a cell. */
+static unsigned claim_all(struct cells *cells, int64_t now_us)
+{
+    const struct hold hold = { now_us + TTL_US, 0, 1, hold_terms(1, TTL_MS) };
+    struct limit_state name;
+    uint64_t claimed;
+    unsigned count = 0;
+    while (block_write_one(cells, key_of(count), now_us, (struct limit_state){ 0, 1 }, 0, &hold, &name, &claimed))
+        count++;
+    return count;
+}
+
+/* Who stands still in the middle of a claim still writes when it goes on: its block is nobody else's, unless it has died.
+ */
+static void blocks_of_the_living_stay(void **state)
+{
+    (void)state;
+    struct scene s = scene_of(1);
+    cells_close(s.cells);
+    s.cells = table_of_cells(2 * BUCKET_CELLS);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(120);
+        s.shared->count = claim_all(s.cells, T0_US);
+        __atomic_store_n(&s.shared->is_ready, true, __ATOMIC_SEQ_CST);
+        for (;;)
+            pause();
+    }
+    while (!__atomic_load_n(&s.shared->is_ready, __ATOMIC_SEQ_CST))
+        usleep(100);
+    assert_true(s.shared->count >= 4);
+    assert_int_equal(claim_all(s.cells, T0_US), 0);
+    assert_int_equal(claim_all(s.cells, T0_US + 23 * 3600 * US_PER_S), 0);
+    assert_int_equal(claim_all(s.cells, T0_US - 3600 * US_PER_S), 0); /* the clock was set back */
+    end(pid);
+    assert_int_equal(claim_all(s.cells, T0_US + 20 * US_PER_S), 0);
+    assert_int_equal(claim_all(s.cells, T0_US + 100 * US_PER_S), s.shared->count);
+    /* They are this process's now. Nobody may live that long. */
+    assert_int_equal(claim_all(s.cells, T0_US + 3600 * US_PER_S), 0);
+    assert_int_equal(claim_all(s.cells, T0_US + 25 * 3600 * US_PER_S), s.shared->count);
+    end_scene(&s);
+}
+
 /* Processes that open one file, as programs do. */
 static void in_a_file(void **state)
 {
@@ -471,6 +517,7 @@ int main(void)
         cmocka_unit_test(what_was_seen_is_remembered_for_a_moment),
         cmocka_unit_test(others_are_left_alone),
         cmocka_unit_test(in_another_pid_namespace),
+        cmocka_unit_test(blocks_of_the_living_stay),
         cmocka_unit_test(in_a_file),
     };
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* children of children are ours when those are dead */

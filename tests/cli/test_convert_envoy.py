@@ -99,6 +99,57 @@ descriptors:
     expect("max: 2" in text or "max: 5" in text, False, text)
 
 
+LIMIT = "rate_limit: { unit: day, requests_per_unit: 1 }"
+
+
+def beside(values, last):
+    """A node for each value, one in a line from the third on, and then another one."""
+    nodes = [f'  - {{ key: k, value: "{value}", {LIMIT} }}\n' for value in values]
+    write("a.yaml", "domain: d\ndescriptors:\n" + "".join(nodes) + last)
+    return convert("a.yaml")
+
+
+def test_wildcards_exclude_those_that_are_narrower():
+    text = beside(["ab*", "b*", "abc*", "a*", "ac*"], "").stdout
+    has(rule(text, "d.k_ab*"), 'descriptor: { "k": { prefix: "ab" } }')
+    has(rule(text, "d.k_b*"), 'descriptor: { "k": { prefix: "b" } }')
+    has(rule(text, "d.k_a*"), '{ prefix: "a", not: [ { prefix: "ab" }, { prefix: "abc" } ] }')
+    expect(text.count("is left out"), 2, text)
+
+
+def test_thousands_of_wildcards():
+    done = beside([f"v{i}-*" for i in range(2000)], "")
+    expect(done.returncode, 0, done.stderr)
+    write("rules.yaml", done.stdout)
+    lint = subprocess.run([WEIR, "lint", "rules.yaml"], capture_output=True, text=True, timeout=60)
+    has(lint.stdout, "2001 rules, ok")
+
+
+def test_values_beside_a_key_are_bounded():
+    last = f"  - {{ key: k, {LIMIT} }}\n"
+    expect(beside([f"v{i}" for i in range(10000)], last).returncode, 0)
+    done = beside([f"v{i}" for i in range(10001)], last)
+    expect(done.returncode, 2, done.stdout)
+    expect(done.stdout + done.stderr, """a.yaml:10004: more than 10000 values of the key 'k' have limits of their own beside this one, \
+and its rule can exclude no more; give several of them one limit with a value that ends in `*`
+""")
+    expect(beside([f"v{i}-*" for i in range(100)], last).returncode, 0)
+    done = beside([f"v{i}-*" for i in range(101)], last)
+    expect(done.returncode, 2, done.stdout)
+    has(done.stdout + done.stderr, "a.yaml:104: more than 100 values of the key 'k' that end in `*` come before this one")
+
+
+def test_limits_that_one_replaces_are_bounded():
+    nodes = [f"  - {{ key: k{i}, rate_limit: {{ unit: day, requests_per_unit: 1, name: n }} }}\n" for i in range(10001)]
+    last = "  - key: k\n    rate_limit: { unit: day, requests_per_unit: 1, replaces: [{ name: n }] }\n"
+    write("a.yaml", "domain: d\ndescriptors:\n" + "".join(nodes[1:]) + last)
+    expect(convert("a.yaml").returncode, 0)
+    write("a.yaml", "domain: d\ndescriptors:\n" + "".join(nodes) + last)
+    done = convert("a.yaml")
+    expect(done.returncode, 2, done.stdout)
+    expect(done.stdout + done.stderr, "a.yaml:10005: a rule replaces at most 10000 others, and this has 10001\n")
+
+
 def test_ids_are_short_and_different():
     long = "v" * 200
     write(

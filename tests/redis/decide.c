@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "engine/explain.h"
+#include "engine/handle.h"
 
 static int64_t server_counts(const char *what)
 {
@@ -340,6 +341,30 @@ static void test_without_store(void **state)
     folder_remove(&folder, files);
 }
 
+/* What it owes is told to the store by the lender, even if nobody asks for a slice after that. */
+static void test_debt_without_store(void **state)
+{
+    (void)state;
+    struct folder folder;
+    struct weir_store_status status = { 0 };
+    struct lender_status lends = { 0 };
+    folder_make(&folder);
+    struct weir *lender = open_host("owes", LEASED, (struct weir_options){ .cells_file = folder_file(&folder, "cells") });
+    struct weir *other = open_with((struct weir_options){
+        .cells_file = folder_file(&folder, "cells"), .rules_text = file_of(LEASED), .never_wait = true });
+    for (int i = 0; i < 2000 && (lends = lender_status_read(other->cells, clock_steady_us()), !lends.up); i++)
+        usleep(5000);
+    assert_true(lends.up);
+    struct weir_request request = cost_of("e", "u", 5);
+    assert_int_equal(weir_charge(other, &request, weir_now_us()), 0);
+    for (int i = 0; i < 2000 && (weir_store_status(lender, &status), status.reconciled < 10); i++)
+        usleep(5000);
+    assert_int_equal(status.reconciled, 10); /* of two limits */
+    weir_close(other);
+    weir_close(lender);
+    folder_remove(&folder, (const char *const[]){ "cells", NULL });
+}
+
 /* ---- when the store is away ---- */
 
 static void test_never_there(void **state)
@@ -569,23 +594,15 @@ static void test_explain_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_hosts),
-        cmocka_unit_test(test_looks),
-        cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_shadow),
-        cmocka_unit_test(test_change),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_loops),
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_without_store),
-        cmocka_unit_test(test_never_there),
-        cmocka_unit_test(test_no_share),
-        cmocka_unit_test(test_late),
-        cmocka_unit_test(test_debt),
-        cmocka_unit_test(test_charge),
-        cmocka_unit_test(test_charge_while_unavailable),
-        cmocka_unit_test(test_odd_key),
-        cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_two_hosts),     cmocka_unit_test(test_looks),
+        cmocka_unit_test(test_mixed),         cmocka_unit_test(test_shadow),
+        cmocka_unit_test(test_change),        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_loops),         cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_without_store), cmocka_unit_test(test_debt_without_store),
+        cmocka_unit_test(test_never_there),   cmocka_unit_test(test_no_share),
+        cmocka_unit_test(test_late),          cmocka_unit_test(test_debt),
+        cmocka_unit_test(test_charge),        cmocka_unit_test(test_charge_while_unavailable),
+        cmocka_unit_test(test_odd_key),       cmocka_unit_test(test_explain),
         cmocka_unit_test(test_explain_late),
     };
     return cmocka_run_group_tests(tests, start, stop);

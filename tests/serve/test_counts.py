@@ -9,6 +9,7 @@ import pytest
 from support import expect, has, until
 from support.contract import Checked
 from support.counts import RULES, WANTED, WANTED_RULES, by_rule, counts, decide, stored, total, totals
+from support.store import PATIENT
 from support.wire import Wire
 
 
@@ -184,7 +185,7 @@ rules:
 
 def test_store_outage(store):
     """Decisions that the store did not make are errors, whatever the rule made of them."""
-    with Checked("--counters", store.address, rules=SHARED) as s:
+    with Checked("--counters", store.address, *PATIENT, rules=SHARED) as s:
         until(lambda: s.steer("GET", "/v1/status").json()["store"]["up"], "the store is there")
         until(lambda: s.check(event="shared", key="k").status == 429, "it counts")
         found = counts(s)["all"]

@@ -8,7 +8,7 @@ from support.crowd import Crowd, agree, ask, charged, spend, total
 from support.outage import DEADLINE_S, HOSTS, REST_S, SLACK_S, SMALL
 from support.outage import all_down, all_up, decided_without, field, fleet, more, settled, subjects_of
 from support.service import Service
-from support.store import Store
+from support.store import PATIENT, Store
 
 STOP_S = 5
 HELD_S = 0.2  # what is held is looked up several times meanwhile
@@ -128,7 +128,7 @@ rules:
   - { id: one, by: key, on_store_failure: deny, limits: [ { name: a, max: 2, per: 1h }, { name: b, max: 2, per: 2h } ] }
   - { id: two, by: key, on_store_failure: deny, limits: [ { name: a, max: 2, per: 1h } ] }
 """
-    with Store() as store, Service("--counters", store.address, rules=rules) as s:
+    with Store() as store, Service("--counters", store.address, *PATIENT, rules=rules) as s:
         expect(s.check(key="k", reject=True).status, 200)
         store.kill()
         refused = s.check(key="k", reject=True)

@@ -24,6 +24,7 @@ from support.envoy import (
     descriptor,
     request,
 )
+from support.store import PATIENT
 
 GRPC = ("--grpc", "127.0.0.1:0")
 ONE = descriptor(("key", "value"))
@@ -84,6 +85,40 @@ def test_numbers(service):
         expect((status.current_limit.requests_per_unit, status.limit_remaining), (2**32 - 1, 2**32 - 1), "as much as fits")
         expect(envoy.ask("month", ONE).statuses[0].current_limit.unit, UNITS["MONTH"])
         expect(envoy.ask("bucket", ONE).statuses[0].current_limit.unit, UNITS["HOUR"])
+
+
+SHOWN = """
+rules:
+  - { id: watch, mode: shadow, match: { domain: { prefix: w } }, by: [domain], limits: [ { name: few, max: 2, calendar: 30d } ] }
+  - { id: all, match: { domain: wide }, by: [domain], limits: [ { max: 9, calendar: 30d } ] }
+  - { id: free, match: { domain: { glob: "*free" } }, limits: none }
+  - { id: quiet, mode: shadow, match: { domain: quiet }, limits: none }
+"""
+
+
+def test_what_a_status_shows(service):
+    """The limit of enforced rules, else that of shadow rules, else that there is none."""
+    s = service(*GRPC, rules=SHOWN)
+    unlimited = 2**32 - 1
+    with Client(s.grpc) as envoy:
+        for _ in range(2):
+            answer = envoy.ask("watched", ONE, ONE, hits=1)
+            expect([status.code for status in answer.statuses], [OK, OK])
+            expect([status.current_limit.name for status in answer.statuses], ["few", "few"])
+        expect([status.limit_remaining for status in answer.statuses], [0, 0], "shadow rules are not charged beyond their max")
+        status = envoy.ask("wide", ONE).statuses[0]
+        expect((status.limit_remaining, status.current_limit.name), (8, ""), "a name that nobody gave is not shown")
+        for domain, remaining in {"free": unlimited, "quiet": unlimited, "other": 0}.items():
+            status = envoy.ask(domain, ONE).statuses[0]
+            expect((status.code, status.limit_remaining), (OK, remaining), domain)
+            assert not status.HasField("current_limit") and not status.HasField("duration_until_reset")
+        status = envoy.ask("w-free", ONE).statuses[0]
+        expect((status.limit_remaining, status.current_limit.name), (1, "few"), "a shadow rule limits more than none")
+        status = envoy.ask("wild", descriptor(("k", "v"), hits=0)).statuses[0]
+        expect(status.limit_remaining, 2)
+        assert status.duration_until_reset.seconds > 0, "the end of the window, also of what is unused"
+    asked = json.dumps({"domain": "free", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]})
+    expect(s.ask(s.http, "POST", "/json", asked).json()["statuses"], [{"code": "OK", "limitRemaining": unlimited}])
 
 
 def test_hits(service):
@@ -334,8 +369,8 @@ def test_off(service):
 
 
 def test_store(service, store):
-    s = service(*GRPC, "--counters", store.address, rules=RULES)
-    other = service(*GRPC, "--counters", store.address, rules=RULES)
+    s = service(*GRPC, "--counters", store.address, *PATIENT, rules=RULES)
+    other = service(*GRPC, "--counters", store.address, *PATIENT, rules=RULES)
     with Client(s.grpc) as envoy, Client(other.grpc) as second:
         codes = [client.code("ten", ONE) for client in (envoy, second) for _ in range(6)]
         expect(codes, [OK] * 10 + [OVER_LIMIT] * 2)
@@ -462,6 +497,6 @@ def test_healthcheck(service):
 
 
 def test_json_with_a_store(service, store):
-    s = service("--counters", store.address, rules=RULES)
+    s = service("--counters", store.address, *PATIENT, rules=RULES)
     codes = [post(s, {"domain": "three", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}).status for _ in range(5)]
     expect(codes, [200, 200, 200, 429, 429])

@@ -323,11 +323,10 @@ def test_large_headers(service):
     expect(left(s), 10)
 
 
-def memory_kb(s):
+def memory(s):
     """Without what the counters of rules take, which the first report touches."""
     s.steer("GET", "/metrics")
-    with open(f"/proc/{s.process.pid}/status", encoding="ascii") as file:
-        return int(next(line for line in file if line.startswith("VmRSS")).split()[1])
+    return s.allocated()
 
 
 def test_large_messages(service):
@@ -350,7 +349,7 @@ def test_large_messages(service):
 
 def test_too_many_bodies(service):
     s = service(*GRPC, "--request-bytes", "8m", rules=RULES)
-    before = memory_kb(s)
+    before = memory(s)
     connections = [Http2(s.grpc, window=None) for _ in range(12)]
     refused = 0
     for c in connections:
@@ -368,7 +367,7 @@ def test_too_many_bodies(service):
         refused += c.answers.get(1, {}).get("grpc-status") == "8"
         c.socket.close()
     assert refused > 0, "the buffers of the loop are full"
-    assert SANITIZED or memory_kb(s) - before < 200 << 10, memory_kb(s) - before
+    assert SANITIZED or memory(s) - before < 200 << 20, memory(s) - before
     decides(s)
 
 
@@ -444,14 +443,14 @@ def test_slow_reader(service):
     with Http2(s.grpc, receive_bytes=4096) as c:
         c.socket.settimeout(0.2)
         c.send(frame(WINDOW_UPDATE, 0, 0, (1 << 30).to_bytes(4, "big")))
-        stream, before = 1, memory_kb(s)
+        stream, before = 1, memory(s)
         try:
             while stream < 400000:
                 c.call(stream, MANY)
                 stream += 2
         except (TimeoutError, ConnectionError):
             pass
-        assert SANITIZED or memory_kb(s) - before < 20 << 10
+        assert SANITIZED or memory(s) - before < 20 << 20
         until(lambda: s.steer("GET", "/v1/status").json()["connections"]["grpc"] == 0, "the connection is ended")
     decides(s)
 

@@ -4,6 +4,7 @@ to charge."""
 from support import expect
 from support.envoy import OK, OVER_LIMIT, UNITS, Client, descriptor, request
 from support.h2 import Http2
+from support.store import PATIENT
 
 GRPC = ("--grpc", "127.0.0.1:0")
 RULES = """
@@ -122,7 +123,7 @@ def test_limit_of_the_call(service):
 
 
 def test_with_a_store(service, store):
-    s = service(*GRPC, "--counters", store.address, rules=RULES)
+    s = service(*GRPC, "--counters", store.address, *PATIENT, rules=RULES)
     with Client(s.grpc) as envoy:
         for _ in range(3):
             expect(codes(envoy.ask("edge", ip("a"), path("/search"))), (OK, [OK, OK]))
@@ -131,7 +132,7 @@ def test_with_a_store(service, store):
 
 
 def test_most_descriptors(service, store):
-    for flags in ((), ("--counters", store.address)):
+    for flags in ((), ("--counters", store.address, *PATIENT)):
         s = service(*GRPC, *flags, rules=RULES)
         with Client(s.grpc) as envoy:
             answer = envoy.ask("edge", *[ip(f"10.0.0.{i}") for i in range(64)])
@@ -143,7 +144,7 @@ def test_most_descriptors(service, store):
 
 def test_pending_calls_of_lost_clients(service, store):
     """Connections that end while their decisions wait for the store."""
-    s = service(*GRPC, "--counters", store.address, rules=RULES)
+    s = service(*GRPC, "--counters", store.address, *PATIENT, rules=RULES)
     for _ in range(50):
         with Http2(s.grpc) as c:
             for stream in range(1, 41, 2):

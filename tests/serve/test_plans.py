@@ -13,7 +13,7 @@ from e2e import model
 from support import expect, number, until
 from support.contract import Checked
 from support.service import Service
-from support.store import Store
+from support.store import PATIENT, Store
 
 SEED = number("TEST_SEED", 20261116)
 ROUNDS = number("TEST_COUNT", 6)
@@ -269,7 +269,7 @@ rules:
 def test_plan_of_several_readings(stored):
     """A path with two readings is charged for the plans of both, and a refund gives back no more than that."""
     with contextlib.ExitStack() as stack:
-        flags = ["--counters", stack.enter_context(Store()).address] if stored else []
+        flags = ["--counters", stack.enter_context(Store()).address, *PATIENT] if stored else []
         s = stack.enter_context(Service(*flags, rules=BY_PATH))
 
         def used():

@@ -7,7 +7,7 @@ import time
 from support import expect, until
 from support.contract import Checked
 from support.service import OCR, Service
-from support.store import Store
+from support.store import PATIENT, Store
 from support.wire import Error, Wire, words
 
 JSON = {"Content-Type": "application/json"}
@@ -216,7 +216,7 @@ def test_to_slices():
 
 def test_while_the_store_is_away():
     with Store() as store:
-        with Service("--counters", store.address, rules=KINDS) as s, Wire(s) as wire:
+        with Service("--counters", store.address, *PATIENT, rules=KINDS) as s, Wire(s) as wire:
             until(lambda: s.steer("GET", "/v1/status").json()["store"]["up"], "the store is reached")
             request = ("event", "e", "key", "u1")
             receipt = wire.ask("WEIR.CHECK", *request, "reply", "receipt")[10]

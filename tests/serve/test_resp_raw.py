@@ -303,18 +303,13 @@ def test_short_periods():
             assert 10 <= passed <= most, f"{algorithm}: {passed} passed in {seconds} s, {most} at most"
 
 
-def memory_of(pid):
-    with open(f"/proc/{pid}/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:")) * 1024
-
-
 def test_replies_are_bounded():
     """Replies that wait are bounded.
     Replies that are a hundred times as long as their commands, to a client that is in no hurry to read them."""
     count = 12000
     with service("--pipeline-bytes", "256k", "--request", "60s") as s, Wire(s) as good, Wire(s) as wire:
         size = len(wire.ask("COMMAND"))
-        before = memory_of(s.process.pid)
+        before = s.allocated()
         writer = threading.Thread(target=wire.send, args=(words("COMMAND") * count,))
         writer.start()
         for _ in range(100):
@@ -323,7 +318,7 @@ def test_replies_are_bounded():
         for i in range(count):
             expect(len(wire.reply()), size)
             if i % 100 == 0:
-                most = max(most, memory_of(s.process.pid))
+                most = max(most, s.allocated())
         writer.join()
         expect(SANITIZED or most - before < 8 << 20, True, f"{most - before} more bytes of memory")
 
@@ -378,7 +373,7 @@ def test_all_together_have_a_bound():
     Seventy commands of which almost 1 MiB is there and the last byte is not: more than all may keep."""
     part = b"*2\r\n$4\r\nECHO\r\n$1000000\r\n" + b"x" * 999999
     with service("--threads", "1", "--request", "60s") as s, Wire(s) as good:
-        before = memory_of(s.process.pid)
+        before = s.allocated()
         wires = [Wire(s) for _ in range(70)]
         try:
             for wire in wires:
@@ -397,7 +392,7 @@ def test_all_together_have_a_bound():
         expect(set(refused), {refused[0]}, "all who were refused were told the same")
         expect(refused[0].startswith(b"-ERR the server's buffers are full"), True, refused[0])
         expect(0 < len(refused) < 70, True, len(refused))
-        expect(SANITIZED or memory_of(s.process.pid) - before < 72 << 20, True, "memory")
+        expect(SANITIZED or s.allocated() - before < 72 << 20, True, "memory")
         expect(good.ask("ECHO", "x" * 900000), "x" * 900000, "there is room again")
 
 

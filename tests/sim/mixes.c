@@ -1,9 +1,10 @@
-/* Local, leased and exact rules in one request, in every mix: the steps of a decision, driven by hand against a store that
- * this file plays. It answers, answers late, loses answers, fails, finds stale windows, goes and comes back; slices come at
- * once, after a while, or never.
+/* Local, leased and exact rules in one request, in every mix, and requests that are decided together: the steps of a
+ * decision, driven by hand against a store that this file plays. It answers, answers late, loses answers, fails, finds
+ * stale windows, goes and comes back; slices come at once, after a while, or never.
  *
  * What holds, whatever happens: a request that passes is charged once by each rule, wherever that counts just then, and one
- * that is refused is charged nowhere (a ledger of each rule and subject); counters are taken in the order of their keys.
+ * that is refused is charged nowhere, unless it is charged always (a ledger of each rule and subject); counters are taken
+ * in the order of their keys.
  *
  * TEST_SEED is the seed of the first schedule, TEST_ROUNDS how many there are. */
 #include <setjmp.h>
@@ -24,15 +25,16 @@
 #define T0_US (INT64_C(1700000000) * US_PER_S)
 #define WINDOW_END_US (T0_US + INT64_C(84) * 3600 * US_PER_S)
 
-enum { SCHEDULES = 200, STEPS = 80, RULES = 8, USERS = 2, LATE_MOST = 64 };
+enum { SCHEDULES = 400, STEPS = 80, RULES = 9, USERS = 2, PARTS = 3, LATE_MOST = 64 };
 
 static const struct {
-    const char *id, *more, *methods;
+    const char *id, *more, *methods, *limit;
 } rules[RULES] = {
     { "l0", "counters: local", "A, B, C" },
     { "l1", "counters: local", "A, B, D" },
     { "s0", "lease: true", "A, B, E" },
     { "s1", "lease: true, on_store_failure: allow", "A, E" },
+    { "so", "lease: true", "A, B, D", ", overdraft: true" },
     { "e0", "", "A, C, D, E" },
     { "e1", "on_store_failure: deny", "A, C" },
     { "xs", "lease: true, mode: shadow", "A, B" },
@@ -43,8 +45,9 @@ enum mood { ANSWERS, IS_AWAY, IS_LATE, LOSES_CHARGED, LOSES_UNCHARGED, FAILS, MO
 
 /* One rule and one user. */
 struct ledger {
-    uint32_t store;         /* charged or lent there */
-    uint64_t passed, extra; /* let through; charged in the store for nobody: the answer was lost */
+    uint32_t store;          /* charged or lent there */
+    uint64_t passed, always; /* let through; charged whatever the others said */
+    uint64_t extra;          /* charged in the store for nobody: the answer was lost */
 };
 
 struct store {
@@ -79,19 +82,32 @@ static struct ledger *ledger_of(struct weir_str key, uint32_t *ret_max)
 
 /* ---- the store ---- */
 
-static void decide_rule(struct store_rule *rule, bool charge)
+static bool insists(const struct store_rule *rule)
+{
+    return rule->cells[0].charging == WEIR_CHARGE_ALWAYS;
+}
+
+/* Such rules come first. */
+static void look_at_rule(struct store_rule *rule, bool charge)
 {
     uint32_t max;
     struct ledger *l = ledger_of(rule->key, &max);
     struct store_cell *cell = &rule->cells[0];
     assert_int_equal(rule->cell_count, 1);
-    if (!charge) {
-        l->store += cell->debt;
-        cell->fits = rule->fits = l->store + cell->cost <= max;
-    } else if (rule->fits) {
-        l->store += cell->cost;
-    }
+    l->store += cell->debt;
+    cell->fits = rule->fits = l->store + cell->cost <= max;
+    l->store += charge && insists(rule) ? cell->cost : 0;
     cell->state = limit_count_state(&(struct limit_count){ .end_us = WINDOW_END_US, .count = l->store });
+}
+
+static void charge_rule(struct store_rule *rule)
+{
+    uint32_t max;
+    struct ledger *l = ledger_of(rule->key, &max);
+    if (insists(rule) || !rule->fits)
+        return;
+    l->store += rule->cells[0].cost;
+    rule->cells[0].state = limit_count_state(&(struct limit_count){ .end_us = WINDOW_END_US, .count = l->store });
 }
 
 static void decide(struct store_call *call)
@@ -100,11 +116,12 @@ static void decide(struct store_call *call)
     call->server_us = T0_US;
     call->allowed = true;
     for (size_t i = 0; i < call->rule_count; i++) {
-        decide_rule(&call->rules[i], false);
+        assert_true(i == 0 || !insists(&call->rules[i]) || insists(&call->rules[i - 1]));
+        look_at_rule(&call->rules[i], call->charge);
         call->allowed = call->allowed && (call->rules[i].fits || call->rules[i].shadow);
     }
     for (size_t i = 0; call->allowed && call->charge && i < call->rule_count; i++)
-        decide_rule(&call->rules[i], true);
+        charge_rule(&call->rules[i]);
 }
 
 /* Charged there, and nobody knows it. */
@@ -114,8 +131,8 @@ static void lose(struct store_call *call)
     decide(call);
     for (size_t i = 0; i < call->rule_count; i++) {
         struct store_rule *rule = &call->rules[i];
-        ledger_of(rule->key, &max)->extra +=
-            rule->cells[0].debt + (call->charge && call->allowed && rule->fits ? rule->cells[0].cost : 0);
+        bool charged = call->charge && (insists(rule) || (call->allowed && rule->fits));
+        ledger_of(rule->key, &max)->extra += rule->cells[0].debt + (charged ? rule->cells[0].cost : 0);
     }
     call->result = STORE_LOST;
 }
@@ -126,7 +143,7 @@ static void take_back(struct store_link *link, const struct store_call *call)
     (void)link;
     for (size_t i = 0; i < call->rule_count; i++)
         if (call->rules[i].fits)
-            ledger_of(call->rules[i].key, &max)->store -= call->rules[i].cells[0].cost;
+            ledger_of(call->rules[i].key, &max)->store -= call->rules[i].cells[0].cost - call->rules[i].cells[0].to;
 }
 
 /* The lender's messages. */
@@ -212,10 +229,17 @@ static const struct store_ops played = {
 
 /* ---- the driver ---- */
 
+/* A shadow rule that was looked at has its own order there, after the others. */
+static bool is_ordered(const struct decision *d)
+{
+    return d->allowed && d->enforced > 1 && d->charges && d->order[0] < d->counters + d->enforced;
+}
+
 static void check_order(const struct decision *d)
 {
-    for (size_t i = 1; d->allowed && d->enforced > 1 && d->charges && i < d->enforced; i++)
-        assert_true(d->order[i - 1]->ask.key < d->order[i]->ask.key);
+    for (size_t i = 1; is_ordered(d) && i < d->enforced; i++)
+        assert_true(d->order[i - 1]->ask.key < d->order[i]->ask.key ||
+                    (d->parts > 1 && d->order[i - 1]->ask.key == d->order[i]->ask.key));
 }
 
 /* Returns false if the answer comes when the decision has been made. */
@@ -264,23 +288,45 @@ static void drive(struct decision *d)
         decision_free(d);
 }
 
+static void enter(const struct weir_request *request, bool passed)
+{
+    bool always = request->charging == WEIR_CHARGE_ALWAYS;
+    int user = request->user.ptr[1] - '0';
+    for (size_t i = 0; i < RULES; i++)
+        if (!strstr(rules[i].more, "shadow") &&
+            memchr(rules[i].methods, request->method.ptr[0], strlen(rules[i].methods))) {
+            w.ledger[i][user].passed += passed && !always ? request->cost : 0;
+            w.ledger[i][user].always += always ? request->cost : 0;
+        }
+}
+
 static void ask(void)
 {
-    struct weir_verdict v;
-    char user[8], method[2] = { (char)random_in(&w.rnd, 'A', 'E'), 0 };
-    int u = (int)random_in(&w.rnd, 0, USERS - 1);
-    snprintf(user, sizeof user, "u%d", u);
-    struct weir_request request = { .user = weir_str(user), .method = weir_str(method), .cost = 1 };
-    request.cost = (uint32_t)random_scaled(&w.rnd, 4);
-    request.peek = random_one_in(&w.rnd, 10);
-    struct decision *d = decision_new(w.weir, w.weir->current, &request, &request.user, T0_US, RULES);
+    static const char *const users[USERS] = { "u0", "u1" }, *const methods[] = { "A", "B", "C", "D", "E" };
+    struct weir_request requests[PARTS] = { 0 };
+    struct weir_verdict v, own[PARTS];
+    sv names[PARTS];
+    int count = random_one_in(&w.rnd, 2) ? 1 : (int)random_in(&w.rnd, 2, PARTS);
+    bool peek = random_one_in(&w.rnd, 10);
+    for (int i = 0; i < count; i++) {
+        struct weir_request *r = &requests[i];
+        names[i] = r->user = weir_str(users[random_in(&w.rnd, 0, USERS - 1)]);
+        r->method = weir_str(methods[random_in(&w.rnd, 0, 4)]);
+        r->cost = random_one_in(&w.rnd, 8) ? 0 : (uint64_t)random_scaled(&w.rnd, 4);
+        r->charging = random_one_in(&w.rnd, 5) ? WEIR_CHARGE_ALWAYS : WEIR_CHARGE_IF_ROOM;
+        r->peek = peek;
+        r->own = &own[i];
+        r->with = i + 1 < count ? &requests[i + 1] : NULL;
+    }
+    struct decision *d = decision_new(w.weir, w.weir->current, requests, names, T0_US, (size_t)count * RULES);
     assert_non_null(d);
     d->verdict = &v;
     drive(d);
-    if (v.allowed && !request.peek)
-        for (size_t i = 0; i < RULES; i++)
-            if (!strstr(rules[i].more, "shadow") && strstr(rules[i].methods, method))
-                w.ledger[i][u].passed += request.cost;
+    for (int i = 0; i < count; i++) {
+        assert_true(own[i].allowed || !v.allowed);
+        if (!peek)
+            enter(&requests[i], v.allowed);
+    }
 }
 
 static void deliver_late(bool charged)
@@ -313,7 +359,7 @@ static int64_t counted_here(size_t rule, int user)
     struct cells_look look;
     cells_look(bound->cells, &ask, &look);
     if (bound->rules[rule].counter == COUNTER_CELL)
-        return limit->limit.max - limit_remaining(&limit->limit, ask.window, look.state, T0_US);
+        return (int64_t)limit_state_count(look.state); /* also beyond max */
     int64_t owed = debt_amount(bound->cells, debt_cell_of(limit, subject), &limit->limit, ask.window, T0_US, &seen);
     uint64_t slice = slice_cell_of(bound->cells, limit, subject);
     return owed - slice_spend(bound->cells, slice, 1, limit->limit.max, T0_US, 0, false).left;
@@ -324,11 +370,11 @@ static void check_ledger(uint64_t seed)
     for (size_t i = 0; i < RULES; i++)
         for (int u = 0; u < USERS && !strstr(rules[i].more, "shadow"); u++) {
             const struct ledger *l = &w.ledger[i][u];
-            int64_t charged = l->store + counted_here(i, u), due = (int64_t)(l->passed + l->extra);
+            int64_t charged = l->store + counted_here(i, u), due = (int64_t)(l->passed + l->always + l->extra);
             if (charged != due)
                 fail_msg("seed %lu: %s of u%d: %ld charged, %ld due", seed, rules[i].id, u, charged, due);
             uint64_t most = w.max[i] + (!strncmp(rules[i].id, "l", 1) ? 0 : w.max[i] / w.hosts);
-            if (!strstr(rules[i].more, "allow") && l->passed > most)
+            if (!strstr(rules[i].more, "allow") && !rules[i].limit && l->passed > most)
                 fail_msg("seed %lu: %s of u%d: %lu passed, at most %lu may", seed, rules[i].id, u, l->passed, most);
         }
 }
@@ -341,10 +387,11 @@ static void open_world(uint64_t seed)
     w.hosts = (uint32_t)random_in(&w.rnd, 1, 3);
     for (size_t i = 0; i < RULES; i++) {
         w.max[i] = (uint32_t)random_in(&w.rnd, 1, 40);
-        n += snprintf(
-            text + n, sizeof text - (size_t)n,
-            "  - {id: %s, match: {method: [%s]}, by: [user], %s%slimits: [{algorithm: fixed_window, max: %u, per: 84h}]}\n",
-            rules[i].id, rules[i].methods, rules[i].more, *rules[i].more ? ", " : "", w.max[i]);
+        n += snprintf(text + n, sizeof text - (size_t)n,
+                      "  - {id: %s, match: {method: [%s]}, by: [user], %s%slimits: [{algorithm: fixed_window, max: %u, "
+                      "per: 84h%s}]}\n",
+                      rules[i].id, rules[i].methods, rules[i].more, *rules[i].more ? ", " : "", w.max[i],
+                      rules[i].limit ? rules[i].limit : "");
     }
     struct weir_options options = {
         .size = sizeof options, .rules_text = text, .cells_keys = 1000, .counters = "redis://played"

@@ -198,6 +198,19 @@ static bool has_room(const struct m_entry *e, uint64_t used, uint64_t cost)
     return e->numbers.max > 0 && used + cost <= e->numbers.max;
 }
 
+/* What costs nothing is looked at, unless others charge the same count always: then it is one of these. */
+static void set_looks(struct m_entry *entries, int n)
+{
+    for (int i = 0; i < n; i++) {
+        bool charged = entries[i].charging != WEIR_CHARGE_ALWAYS;
+        for (int k = 0; k < n; k++)
+            charged = charged || (entries[k].count == entries[i].count && entries[k].cost > 0 &&
+                                  entries[k].charging == WEIR_CHARGE_ALWAYS);
+        if (!charged)
+            entries[i].charging = WEIR_CHARGE_IF_ROOM;
+    }
+}
+
 /* Of one mode, one part after another. */
 static int plan(struct schedule *s, const struct m_part *parts, int count, bool shadow, struct m_entry *entries)
 {
@@ -215,14 +228,14 @@ static int plan(struct schedule *s, const struct m_part *parts, int count, bool 
                 *e = (struct m_entry){ .part = p, .rule = i, .limit = k, .cost = parts[p].cost, .leader = e };
                 e->count = find_count(s, i, k, &parts[p]);
                 e->numbers = s->rules[i].limits[k];
-                e->charging =
-                    parts[p].charging == WEIR_CHARGE_ALWAYS && e->cost == 0 ? WEIR_CHARGE_IF_ROOM : parts[p].charging;
+                e->charging = parts[p].charging;
                 if (e->numbers.what == GIVEN)
                     e->numbers.max = parts[p].given_max;
                 if (e->count->end_us <= s->now_us)
                     e->count->count = 0;
             }
         }
+    set_looks(entries, n);
     for (int i = 0; i < n; i++) {
         struct m_entry *e = &entries[i];
         for (int k = i - 1; k >= 0; k--)
@@ -338,6 +351,21 @@ static void line_of(const struct weir_verdict *v, const struct weir_shadows *sha
         snprintf(line + strlen(line), 300 - strlen(line), " %s", shadows->names[i]);
 }
 
+/* What the shadow rules of a part say. */
+static void add_line(const struct weir_verdict *v, char line[300])
+{
+    char one[300];
+    line_of(v, &(struct weir_shadows){ .count = 0 }, one);
+    snprintf(line + strlen(line), 300 - strlen(line), "; shadows %.100s", one);
+}
+
+static void add_own_line(const struct schedule *s, const struct m_entry *entries, int n, int part, char line[300])
+{
+    char one[300];
+    own_line(s, entries, n, part, one);
+    snprintf(line + strlen(line), 300 - strlen(line), "; shadows %.100s", one);
+}
+
 /* Shadow rules are decided one by one, of one part after another. */
 static void decide_shadows(struct m_entry *entries, int n, bool charges, bool allowed, int64_t now_us)
 {
@@ -361,7 +389,7 @@ static void ask(struct schedule *s)
 {
     struct m_part parts[PARTS];
     struct weir_request requests[PARTS] = { 0 };
-    struct weir_verdict own[PARTS], verdict;
+    struct weir_verdict own[PARTS], own_shadow[PARTS], verdict;
     struct weir_shadows shadows[PARTS];
     static char events[3][4] = { "e0", "e1", "e2" }, keys[2][4] = { "k0", "k1" };
     int count = one_in(s, 4) ? 1 : (int)pick(s, 1, PARTS);
@@ -385,6 +413,7 @@ static void ask(struct schedule *s)
                                              .with = i + 1 < count ? &requests[i + 1] : NULL,
                                              .peek = peek && i == 0,
                                              .own = &own[i],
+                                             .own_shadow = &own_shadow[i],
                                              .shadows = &shadows[i] };
     }
     charges = charges && !peek;
@@ -402,8 +431,10 @@ static void ask(struct schedule *s)
     for (int i = 0; i < count; i++) {
         char is[300], should[300];
         line_of(&own[i], &shadows[i], is);
+        add_line(&own_shadow[i], is);
         own_line(s, enforced, n, i, should);
         add_shadows(s, shadow, m, i, should);
+        add_own_line(s, shadow, m, i, should);
         for (int k = 0; (strcmp(is, should) != 0 || verdict.allowed != allowed) && k < count; k++)
             print_error("part %d: e%d k%d cost %llu, charging %d, given %llu per %lld ms%s\n", k, parts[k].event,
                         parts[k].key, (unsigned long long)parts[k].cost, (int)parts[k].charging,

@@ -160,6 +160,35 @@ static void test_debt_while_flying(void **state)
     assert_int_equal(lender_counts(lender).paid, 7);
 }
 
+/* Nothing passes on a limit that was overdrawn: what comes late pays, as far as it goes. */
+static void test_overdraft_while_flying(void **state)
+{
+    (void)state;
+    enum { OWED = 99 };
+    struct slice_ask ask = ask_for(CELL, 1);
+    struct limit_state seen;
+    ask.owed = OWED;
+    ask.limit.overdraft = true;
+    for (uint64_t debt = 30; debt <= 70; debt += 40) {
+        struct lent lent = lent_at(T0_US, 40, 500);
+        assert_true(lender_ask(lender, &ask));
+        struct lend_call *call = lender_next(lender, T0_US);
+        assert_int_equal(call->debt, 0);
+        debt_add(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, debt);
+        assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
+        assert_int_equal(look(T0_US, 0).left, debt < 40 ? 40 - debt : 0);
+        assert_int_equal(debt_amount(cells, OWED, &ask.limit, NULL, T0_US, &seen), debt < 40 ? 0 : debt - 40);
+        struct slice_spent spent = slice_spend_any(cells, CELL, SLICE, MAX, T0_US, 10, true);
+        assert_int_equal(spent.taken, debt < 40 ? 10 : 0);
+    }
+    assert_int_equal(lender_counts(lender).paid, 70);
+    assert_int_equal(lender_counts(lender).held, 0);
+    assert_true(lender_ask(lender, &ask));
+    struct lend_call *call = lender_next(lender, T0_US);
+    assert_int_equal(call->debt, 30);
+    lender_answer(lender, call, LEND_FAILED, NULL, T0_US);
+}
+
 /* While the store is away nobody else could have what lies idle. */
 static void test_idle_while_away(void **state)
 {
@@ -415,6 +444,7 @@ int main(void)
         TEST(test_one_ask_at_a_time),
         TEST(test_debts),
         TEST(test_debt_while_flying),
+        TEST(test_overdraft_while_flying),
         TEST(test_idle_while_away),
         TEST(test_enough_meanwhile),
         TEST(test_small_slices),

@@ -239,6 +239,12 @@ static void test_ask(void **state)
     assert_true(ask_post(*state, &ask, STEADY_US));
     assert_true(ask_next(*state, &got, STEADY_US));
     assert_same_ask(&got, &ask);
+    assert_false(got.limit.overdraft);
+    ask.limit.overdraft = true;
+    assert_true(ask_post(*state, &ask, STEADY_US));
+    assert_true(ask_next(*state, &got, STEADY_US));
+    assert_same_ask(&got, &ask);
+    assert_true(got.limit.overdraft);
 }
 
 static void test_places(void **state)

@@ -33,9 +33,20 @@ return plain(document.body.innerText).includes(plain(arguments[0]));
 """
 
 
+# The page draws while a test looks at it.
+NOT_YET = (NoSuchElementException, StaleElementReferenceException, IndexError)
+
+
 def until(condition, what):
-    """Each look at the page takes time of the browser."""
-    support.until(condition, what, pause=0.05)
+    """Waits for something on the page. Each look at it takes time of the browser."""
+
+    def attempt():
+        try:
+            return condition()
+        except NOT_YET:
+            return False
+
+    return support.until(attempt, what, pause=0.05)
 
 
 def axe_source():
@@ -112,6 +123,17 @@ class Browser:
     def find(self, selector, within=None):
         return (within or self.driver).find_elements(By.CSS_SELECTOR, selector)
 
+    def first(self, selector, within=None):
+        """The first of them, once there is one."""
+        return until(lambda: self.find(selector, within() if callable(within) else within)[0], f"there is {selector!r}")
+
+    def row(self, *texts):
+        """The row of a table that has all of these texts; for `within` of click()."""
+        for one in self.find("tbody tr"):
+            if all(text in one.text for text in texts):
+                return one
+        raise NoSuchElementException(f"no row {texts!r}")
+
     def label(self, name, within=None):
         """The control that this label belongs to."""
         for one in self.driver.execute_script(MAY_HAVE_NAME, "label", name, within):
@@ -128,19 +150,12 @@ class Browser:
 
     # ---- doing ----
 
-    def _until_done(self, action, what):
-        def attempt():
-            try:
-                action()
-                return True
-            except (NoSuchElementException, StaleElementReferenceException):
-                return False
-
-        until(attempt, what)
-
     def click(self, name, within=None):
-        self._until_done(lambda: self.button(name, within() if callable(within) else within).click(),
-                         lambda: f"{name!r} is clicked in:\n{self.text()}")
+        def action():
+            self.button(name, within() if callable(within) else within).click()
+            return True
+
+        until(action, lambda: f"{name!r} is clicked in:\n{self.text()}")
 
     def fill(self, name, value):
         def action():
@@ -150,8 +165,9 @@ class Browser:
             else:
                 control.clear()
                 control.send_keys(value)
+            return True
 
-        self._until_done(action, f"{name!r} is filled")
+        until(action, f"{name!r} is filled")
 
     def dialog(self):
         return self.find("dialog[open]")[-1]

@@ -5,7 +5,7 @@ import os
 import sqlite3
 import urllib.parse
 
-from support import expect
+from support import DEADLINE_S, expect
 
 RULES = """
 rules:
@@ -69,7 +69,7 @@ def stored(s, sql):
     path = os.path.join(s.data, "counts.db")
     if not os.path.exists(path):
         return None
-    with sqlite3.connect(path) as db:
+    with sqlite3.connect(path, timeout=DEADLINE_S) as db:
         try:
             return db.execute(sql).fetchone()[0]
         except sqlite3.OperationalError as why:

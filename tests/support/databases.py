@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import urllib.parse
 
-from support import BUILD, expect, weir
+from support import BUILD, DEADLINE_S, expect, weir
 
 KINDS = ("sqlite", "mysql", "postgres")
 SERVERS = os.path.join(BUILD, "tests", "source", "source_servers")
@@ -41,7 +41,7 @@ class Sqlite:
 
     def sql(self, statement):
         """Runs a statement; its rows, each a list of texts."""
-        with sqlite3.connect(self.path, isolation_level=None, timeout=20) as db:
+        with sqlite3.connect(self.path, isolation_level=None, timeout=DEADLINE_S) as db:
             return [["" if value is None else str(value) for value in row] for row in db.execute(statement)]
 
     def __enter__(self):

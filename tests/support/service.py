@@ -12,6 +12,8 @@ from support import DEADLINE_S, ENVIRONMENT, WEIR, expect, until
 
 FRONTS = ("http", "resp", "admin")
 OPTIONAL_FRONTS = ("grpc",)  # off unless a flag asks for it
+# A thread of the service touches all pages of a new cells file; with the default size that is most of what a start costs.
+CELLS_KEYS = 65536
 
 OCR = """
 settings: { trusted_proxies: [127.0.0.0/8, "::1"] }
@@ -88,6 +90,8 @@ class Service:
         words = [WEIR, "serve", "--data", self.data, "--log", "json"]
         if self.rules:
             words += ["--rules", self.rules_file]
+        if not {"--cells", "--cells-keys", "--cells-bytes", "--config"}.intersection(self.flags):
+            words += ["--cells-keys", str(CELLS_KEYS)]
         for front in FRONTS:
             if f"--{front}" not in self.flags:
                 words += [f"--{front}", "127.0.0.1:0"]
@@ -157,6 +161,11 @@ class Service:
     def restart(self):
         self.stop()
         self.start()
+
+    def allocated(self):
+        """Bytes. The pages of the cells file are not among them: a thread touches all of them soon after the start."""
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("RssAnon:")) * 1024
 
     # ---- clients ----
 

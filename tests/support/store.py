@@ -11,6 +11,11 @@ from support import DEADLINE_S, free_port
 from support.wire import Wire
 
 
+# For a service of a test that counts in a store which is up: on a busy machine an answer may take longer than the default deadline,
+# and the host would count in place of the store.
+PATIENT = ("--store-deadline", "10s")
+
+
 class Store:
     """with Store() as store: store.address is what --counters takes. persistent: what it has answered it still knows after
     kill() and start(); else it begins empty. password: it wants one. Further options are those of redis-server."""

@@ -110,9 +110,9 @@ local function decide(keys, fields, at, charge, rules, held)
           charged[cell - fields] = pack('<ddd', first, second, cost <= most - count and count + cost or most)
         end
       end
-      if insists and charged[cell - fields] then
+      if insists and (charged[cell - fields] or debt > 0) then
         sure, over = sure or {}, over or {}
-        sure[cell], over[key .. ' ' .. ARGV[cell]] = true, charged[cell - fields]
+        sure[cell], over[key .. ' ' .. ARGV[cell]] = charged[cell - fields], charged[cell - fields] or states[i]
       end
       local folded
       if not why and may_fold and (held or max > 0 and not room) then
@@ -123,13 +123,8 @@ local function decide(keys, fields, at, charge, rules, held)
         local field = ARGV[cell]
         --@ refuse_plan.lua
       end
-      if folded then
-        for k = cell - i + 1, over and cell or 0 do over[key .. ' ' .. ARGV[k]] = nil end
-        -- The rule is judged again, from its first cell on; nothing is said of this one yet.
-        at, cell, i = at - 56 * i, cell - i, 0
-        states = call('HMGET', key, spread(ARGV, cell + 1, cell + cells))
-        room, moved, max = true, false, 1
-      end
+      -- The plan is judged again, from its first rule on: that may have the same key.
+      if folded then return decide(keys, fields, begins, charge, rules, held) end
       -- A clock that was wrong is put right in cells that refuse for it, as src/engine does.
       if moved and (debt > 0 or charge and (shadow == 0 or passed) and not back and (max == 0 or not room)) then
         changed = changed or {}
