@@ -282,7 +282,7 @@ def test_live_events(ca):
         with wrapped(ca, s.admin) as connection:
             connection.sendall(f"GET /v1/live HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
             received = b""
-            while received.count(b"event:") < 3:
+            while received.count(b"data: {") < 3:
                 received += connection.recv(65536)
 
 
