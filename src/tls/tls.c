@@ -19,6 +19,9 @@ enum {
     OUTPUT_KEPT = 64 << 10, /* memory for output that an idle connection keeps */
 };
 
+/* Of TLS 1.2: with forward secrecy, and with authenticated encryption. All of TLS 1.3 have both. */
+#define CIPHERS "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20"
+
 struct tls_context {
     unsigned refs;
     SSL_CTX *ssl;
@@ -208,6 +211,7 @@ int tls_server_new(struct tls_context **ret, const struct tls_files *files, cons
         return r;
     }
     SSL_CTX_set_options(context->ssl, SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_cipher_list(context->ssl, CIPHERS);
     /* Tickets carry the state of a session, so the server stores none. */
     SSL_CTX_set_session_cache_mode(context->ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_session_id_context(context->ssl, (const unsigned char *)"weir", 4);

@@ -320,6 +320,26 @@ def test_a_peer_that_reads_nothing(ca):
         expect(ask(ca, s.http, "POST", "/v1/check", CHECK, JSON)[0], 200)
 
 
+def top(s, address, ca):
+    command = [os.path.join(BUILD, "weir"), "top", "--once", "--admin", f"{address}:{s.admin[1]}", "--data", s.data]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "SSL_CERT_FILE": ca.path})
+    return done.returncode, done.stderr
+
+
+def test_the_command(ca):
+    with Authority() as other, serve(ca) as s:
+        expect(top(s, "https://localhost", ca), (0, ""))
+        expect(top(s, "https://127.0.0.1", ca), (0, ""))
+        has(top(s, "https://localhost", other)[1], "TLS: unable to get local issuer certificate")
+        expect(top(s, "localhost", ca)[0], 2)
+    certificate, key = ca.issue("elsewhere", "DNS:elsewhere.test")
+    with Service("--certificate", certificate, "--certificate-key", key) as s:
+        has(top(s, "https://localhost", ca)[1], "TLS: hostname mismatch")
+        has(top(s, "https://127.0.0.1", ca)[1], "TLS: IP address mismatch")
+    with Service() as s:
+        has(top(s, "https://localhost", ca)[1], "TLS: ")
+
+
 @pytest.mark.parametrize("flags, why", [
     (("--certificate", "/nowhere.pem"), "cannot use the certificate in /nowhere.pem: No such file or directory"),
     (("--certificate-key", "/x"), "certificate-key needs the option certificate, too"),
