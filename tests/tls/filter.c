@@ -330,9 +330,11 @@ static void garbage(void **state)
         size_t len = output.len < sizeof piece ? output.len : sizeof piece;
         memcpy(piece, output.ptr, len);
         piece[(size_t)rand_r(&seed) % len] ^= (char)(1 << (rand_r(&seed) % 8));
-        ptrdiff_t n = tls_decrypt(to, sv_of(piece, len), plain, sizeof plain);
-        assert_true(n <= 0);
-        assert_false(!handshake && tls_is_open(to));
+        tls_sent(from, len);
+        assert_true(tls_decrypt(to, sv_of(piece, len), plain, sizeof plain) <= 0);
+        /* A few bits of a handshake mean nothing (the version of a record): then all goes on, and else nothing does. */
+        run(ends, PIECE_MAX);
+        assert_true(ends->server_len == (!handshake && tls_is_open(ends->server) ? 23 : 0));
     }
 }
 
