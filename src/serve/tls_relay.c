@@ -210,13 +210,10 @@ static void log_failure(const struct relay *r)
 }
 
 /* The service has closed its end: what the client still sends is dropped, but must be read, or it may lose the answer. */
-static bool to_service(struct relay *r, sv plain)
+static void drop_service(struct side *service)
 {
-    if (plain.len > 0 && r->service.fd >= 0 && !r->service.told && !send_to(&r->service, plain)) {
-        byte_queue_clear(&r->service.kept);
-        r->service.told = true;
-    }
-    return true;
+    byte_queue_clear(&service->kept);
+    service->told = true;
 }
 
 static bool read_client(struct relay *r)
@@ -238,7 +235,9 @@ static bool read_client(struct relay *r)
         r->client.ended = true;
     if (tls_is_open(r->tls) && r->service.fd < 0 && !r->service.ended && !hand_over(r))
         return false;
-    return to_service(r, sv_of(all->plain, (size_t)len)) && settle(r);
+    if (len > 0 && !r->service.told && !send_to(&r->service, sv_of(all->plain, (size_t)len)))
+        drop_service(&r->service);
+    return settle(r);
 }
 
 static bool read_service(struct relay *r)
@@ -246,7 +245,7 @@ static bool read_service(struct relay *r)
     char *plain = r->relays->plain;
     ssize_t n = recv(r->service.fd, plain, READ_BYTES, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return true;
+        return settle(r);
     if (n <= 0) {
         r->service.ended = true;
         r->service_fd = -1;
@@ -268,18 +267,21 @@ static void on_client(uv_poll_t *poll, int status, int events)
         end_relay(r);
 }
 
+/* A service that closes its end before it has read everything is an error for libuv, which then stops looking. What it has
+ * sent before is still to be read. */
 static void on_service(uv_poll_t *poll, int status, int events)
 {
     struct relay *r = poll->data;
-    bool open = status == 0;
-    if (open && events & UV_WRITABLE) {
-        to_service(r, SV(""));
-        if (!r->service.told && !send_to(&r->service, SV("")))
-            r->service.told = true;
-        open = settle(r);
-    }
-    if (open && events & UV_READABLE && r->service.events & UV_READABLE)
+    struct side *service = &r->service;
+    bool open = true, readable = status < 0 || (events & UV_READABLE && service->events & UV_READABLE);
+    if (status < 0)
+        service->events = 0;
+    if (events & UV_WRITABLE && !service->told && !send_to(service, SV("")))
+        drop_service(service);
+    if (readable && !service->ended && r->client.kept.len == 0)
         open = read_service(r);
+    else
+        open = settle(r);
     if (!open)
         end_relay(r);
 }
