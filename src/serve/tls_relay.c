@@ -46,6 +46,7 @@ struct relay {
     int service_fd; /* the other end of the pair, for tls_relay_socket; -1: it was closed, or may have been */
     struct sockaddr_storage peer;
     unsigned handles; /* that are open */
+    bool gone;        /* the service has closed its end, or will send nothing more */
     bool over;
 };
 
@@ -178,11 +179,14 @@ static bool settle(struct relay *r)
         tell_end(service);
     if ((client->ended && service->ended && client->kept.len == 0) || (client->ended && service->fd < 0))
         return false;
-    if ((client->ended || service->ended) && !linger(r))
+    if ((client->ended || service->ended || r->gone) && !linger(r))
         return false;
     bool reads_client = !client->ended && service->kept.len == 0, reads_service = !service->ended && client->kept.len == 0;
     return wait_for(client, (reads_client ? UV_READABLE : 0) | (client->kept.len > 0 ? UV_WRITABLE : 0), on_client) &&
-           wait_for(service, (reads_service ? UV_READABLE : 0) | (service->kept.len > 0 ? UV_WRITABLE : 0), on_service);
+           wait_for(service,
+                    (r->gone ? 0 : UV_DISCONNECT) | (reads_service ? UV_READABLE : 0) |
+                        (service->kept.len > 0 ? UV_WRITABLE : 0),
+                    on_service);
 }
 
 /* The handshake is over: from now on the acceptor has the connection. False: there is no descriptor or memory. */
@@ -267,8 +271,9 @@ static void on_client(uv_poll_t *poll, int status, int events)
         end_relay(r);
 }
 
-/* A service that closes its end before it has read everything is an error for libuv, which then stops looking. What it has
- * sent before is still to be read. */
+/* That the service has closed its end must be noticed even if nothing is read from it, because the client reads nothing:
+ * from then on the time of the connection is the relay's. An end that is closed before everything was read is an error for
+ * libuv, which then stops looking; what was sent before is still to be read. */
 static void on_service(uv_poll_t *poll, int status, int events)
 {
     struct relay *r = poll->data;
@@ -276,6 +281,7 @@ static void on_service(uv_poll_t *poll, int status, int events)
     bool open = true, readable = status < 0 || (events & UV_READABLE && service->events & UV_READABLE);
     if (status < 0)
         service->events = 0;
+    r->gone = r->gone || status < 0 || events & UV_DISCONNECT;
     if (events & UV_WRITABLE && !service->told && !send_to(service, SV("")))
         drop_service(service);
     if (readable && !service->ended && r->client.kept.len == 0)

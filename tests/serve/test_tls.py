@@ -314,6 +314,8 @@ def test_it_drains(ca):
 def test_a_peer_that_reads_nothing(ca):
     """It costs a bounded amount of memory, and its time is over like that of any other."""
     with serve(ca, "--request", "1s", "--pipeline-bytes", "64k") as s:
+        descriptors = lambda: len(os.listdir(f"/proc/{s.process.pid}/fd"))
+        before = descriptors()
         with wrapped(ca, s.resp) as connection:
             connection.settimeout(0.5)
             command = b"*2\r\n$4\r\nECHO\r\n$10000\r\n" + b"x" * 10000 + b"\r\n"
@@ -323,6 +325,7 @@ def test_a_peer_that_reads_nothing(ca):
                     with contextlib.suppress(TimeoutError):
                         connection.sendall(command * 20)
                 raise AssertionError("it is still served")
+            until(lambda: descriptors() <= before, lambda: f"{descriptors()} descriptors, {before} before")
         expect(ask(ca, s.http, "POST", "/v1/check", CHECK, JSON)[0], 200)
 
 
