@@ -474,7 +474,7 @@ def test_the_document_was_kept_to():
         expect(s.ask(s.http, "POST", "/v1/renew", json.dumps({"hold": held, "ttl_ms": 1000}), JSON).status, 200)
         expect(s.ask(s.http, "POST", "/v1/settle", json.dumps({"hold": held, "cost": 1}), JSON).status, 200)
         expect(s.ask(s.admin, "POST", "/v1/session", json.dumps({"token": s.token}), JSON).status, 200)
-        expect(s.steer("GET", "/v1/session").json(), {"role": "admin", "expires": None})
+        expect(s.steer("GET", "/v1/session").json(), {"role": "admin", "token": "admin", "expires": None})
         expect(s.steer("DELETE", "/v1/session").status, 204)
         expect(s.steer("GET", "/v1/refusals").json()["refusals"][0]["rule"], "ocr")
         expect(Checked.document.operations() - Checked.document.seen, set())

@@ -372,7 +372,7 @@ def test_queue_that_overflows():
     rules = "rules:\n" + "".join(
         f"  - {{ id: r{i}, match: {{ event: e }}, by: [key], on_store_failure: deny, limits: [{limits}] }}\n" for i in range(8)
     )
-    with Store() as store, Service("--counters", store.address, "--store-deadline", "10s", "--threads", "1", rules=rules) as service:
+    with Store() as store, Service("--counters", store.address, "--store-deadline", "10s", "--request", "60s", "--threads", "1", rules=rules) as service:
         until(lambda: service.steer("GET", "/v1/status").json()["store"]["up"], "the store is reached")
         store.pause()
         with contextlib.ExitStack() as stack:

@@ -62,6 +62,7 @@ def most(hosts):
 def with_hosts(hosts, *ways):
     passed = dict.fromkeys(SUBJECTS, 0)
     first = dict.fromkeys(SUBJECTS, 0)
+    before = 0  # decided in place of a store that was up, but late: they count among those of the first outage
     with Store(persistent=True) as store, contextlib.ExitStack() as stack:
         nodes = [stack.enter_context(Node(store, RULES, "--hosts", hosts, *FLAGS)) for _ in range(hosts)]
         for number in range(OUTAGES):
@@ -69,6 +70,7 @@ def with_hosts(hosts, *ways):
             for node in nodes:
                 for subject in SUBJECTS:
                     passed[subject] += sum(ask(node, subject)[0] == "allowed" for _ in range(2))
+            before = total(nodes, "late") + total(nodes, "unsent") if number == 0 else before
             with contextlib.contextmanager(ways[number % len(ways)])(store, nodes):
                 for node in nodes:
                     for subject in SUBJECTS:
@@ -80,7 +82,7 @@ def with_hosts(hosts, *ways):
             for subject in SUBJECTS:
                 passed[subject] += spend(node, subject, 4 * MAX)
     for subject in SUBJECTS:
-        expect(first[subject] >= hosts * (MAX // hosts), True, f"{subject}: {first[subject]} passed in the first outage")
+        expect(first[subject] + before >= hosts * (MAX // hosts), True, f"{subject}: {first[subject]} passed in the first outage")
         expect(passed[subject] <= most(hosts), True, f"{subject}: {passed[subject]} have passed of {most(hosts)}")
 
 

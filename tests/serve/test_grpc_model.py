@@ -9,6 +9,7 @@ from support import expect, number
 from support.envoy import Client
 from support.envoy_compare import Comparison, Modelled
 from support.envoy_random import Calls, Configuration
+from support.store import PATIENT
 
 SEED = number("TEST_SEED", 1)
 CALLS = number("TEST_COUNT", 1500)
@@ -22,7 +23,7 @@ def test_as_the_model(service, store, folder, charge, where):
     calls = Calls(choose, configuration, multipliers=True, negative=True)
     configuration.write(folder)
     flags = ["--rules", f"envoy:{folder}", "--grpc", "127.0.0.1:0", "--envoy-charge", charge]
-    s = service(*flags, *(("--counters", store.address) if where == "store" else ()), rules=False)
+    s = service(*flags, *(("--counters", store.address, *PATIENT) if where == "store" else ()), rules=False)
     with Client(s.grpc) as envoy:
         comparison = Comparison(Modelled(configuration, charge == "together"), envoy, show=3)
         for _ in range(CALLS):

@@ -358,14 +358,15 @@ def test_a_client_that_leaves_ends_it():
 
 
 def test_the_service_ends_in_the_middle():
-    """SIGTERM: the call is answered, and the service does not wait for the end of the log. Also if there is no time at all."""
-    for drain in ("10s", "0ms"):
+    """SIGTERM: the call is answered, and the service does not wait for the end of the log. Also if there is no time at all. On a busy
+    host the thread, which has the lowest priority, may get its next turn only after seconds."""
+    for drain in ("60s", "0ms"):
         with Checked("--request", "60s", "--drain", drain, rules=document(RULES)) as s:
             begun = Begun(s)
             until(lambda: is_busy(s), "it runs")
             s.stop()
             has(s.events("simulate")[-1]["message"], "the service is ending")
-            if drain == "10s":
+            if drain == "60s":
                 status, found = begun.answer()
                 expect((status, found["error"]), (503, "the simulation was cancelled: the service is ending"))
             begun.socket.close()
