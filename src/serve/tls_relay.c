@@ -340,8 +340,10 @@ static void relay_drain(void *data)
 static void relays_free(void *data)
 {
     struct relays *all = data;
-    while (all->first)
-        end_relay(all->first);
+    for (struct relay *r = all->first, *next; r; r = next) {
+        next = r->next;
+        end_relay(r);
+    }
     if (all->inner.free)
         all->inner.free(all->inner.data);
     free(all);
@@ -349,7 +351,7 @@ static void relays_free(void *data)
 
 int tls_relay_wrap(struct loop *loop, enum front front, struct loop_acceptor *acceptor)
 {
-    struct relays *all = calloc(1, sizeof *all);
+    struct relays *all = cleanup_calloc(1, sizeof *all); /* the acceptor owns it */
     if (!all)
         return UV_ENOMEM;
     all->loop = loop;

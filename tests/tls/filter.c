@@ -120,7 +120,7 @@ static struct tls_context *client_context(const char *certificate, const char *k
 
 static struct ends *connect_ends(struct tls_context *server, struct tls_context *client, const char *name)
 {
-    struct ends *ends = calloc(1, sizeof *ends);
+    struct ends *ends = cleanup_calloc(1, sizeof *ends);
     ends->server = tls_accept(server);
     ends->client = tls_connect(client, name);
     assert_true(ends->server && ends->client);
