@@ -14,9 +14,17 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "tls/tls.h"
 
 enum { PATH_BYTES_MAX = 4096, TOKEN_BYTES_MAX = 1024 };
-enum { WAIT_MS = 3000, BODY_BYTES_MAX = 32 << 20, REQUEST_BYTES_MAX = 8192, HOST_MAX = 256, PORT_MAX = 6 };
+enum {
+    CHUNK_BYTES = 65536,
+    WAIT_MS = 3000,
+    BODY_BYTES_MAX = 32 << 20,
+    REQUEST_BYTES_MAX = 8192,
+    HOST_MAX = 256,
+    PORT_MAX = 6
+};
 
 /* ---- addresses ---- */
 
@@ -46,11 +54,21 @@ static const char *unix_path(const char *address)
     return strncmp(address, "unix:", 5) == 0 ? address + 5 : NULL;
 }
 
+/* Without "https://", which *ret_tls tells. */
+static const char *without_scheme(const char *address, bool *ret_tls)
+{
+    *ret_tls = strncmp(address, "https://", 8) == 0;
+    return *ret_tls ? address + 8 : address;
+}
+
 bool client_is_address(const char *address)
 {
     char host[HOST_MAX], port[PORT_MAX];
+    bool tls;
     const char *path = unix_path(address);
-    return path ? path[0] && strlen(path) < sizeof(((struct sockaddr_un *)0)->sun_path) : split(address, host, port);
+    if (path)
+        return path[0] && strlen(path) < sizeof(((struct sockaddr_un *)0)->sun_path);
+    return split(without_scheme(address, &tls), host, port);
 }
 
 /* ---- a connection ---- */
@@ -116,7 +134,19 @@ static int connect_tcp(const char *address, int64_t end_us, struct weir_error *e
 
 /* ---- request and answer ---- */
 
-static int send_all(int fd, sv text, int64_t end_us)
+struct wire {
+    int fd;
+    struct tls *tls; /* NULL: plain */
+};
+
+static void wire_done(struct wire *wire)
+{
+    tls_free(wire->tls);
+    if (wire->fd >= 0)
+        close(wire->fd);
+}
+
+static int send_bytes(int fd, sv text, int64_t end_us)
 {
     while (text.len > 0) {
         int why = wait_for(fd, POLLOUT, end_us);
@@ -130,22 +160,69 @@ static int send_all(int fd, sv text, int64_t end_us)
     return 0;
 }
 
-static int receive_all(int fd, struct buf *out, int64_t end_us)
+static int send_records(const struct wire *wire, int64_t end_us)
 {
-    char chunk[65536];
-    for (;;) {
-        int why = wait_for(fd, POLLIN, end_us);
-        if (why)
-            return why;
-        ssize_t n = recv(fd, chunk, sizeof chunk, 0);
-        if (n == 0)
-            return 0;
-        if (n < 0 && errno != EAGAIN && errno != EINTR)
-            return errno;
-        buf_add(out, sv_of(chunk, n > 0 ? (size_t)n : 0));
-        if (out->failed)
-            return EMSGSIZE;
-    }
+    sv output = tls_output(wire->tls);
+    int why = send_bytes(wire->fd, output, end_us);
+    tls_sent(wire->tls, output.len);
+    return why;
+}
+
+/* EPROTO: tls_error has the reason. */
+static int take_records(const struct wire *wire, sv bytes, struct buf *out, int64_t end_us)
+{
+    char plain[CHUNK_BYTES + TLS_RECORD_MAX];
+    ptrdiff_t len = tls_decrypt(wire->tls, bytes, plain, sizeof plain);
+    int why = send_records(wire, end_us);
+    if (len > 0)
+        buf_add(out, sv_of(plain, (size_t)len));
+    return len < 0 ? EPROTO : why;
+}
+
+/* Receives once. *ret_more is false at the end. */
+static int receive_some(const struct wire *wire, struct buf *out, int64_t end_us, bool *ret_more)
+{
+    char chunk[CHUNK_BYTES];
+    int why = wait_for(wire->fd, POLLIN, end_us);
+    if (why)
+        return why;
+    ssize_t n = recv(wire->fd, chunk, sizeof chunk, 0);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : errno;
+    sv bytes = sv_of(chunk, (size_t)n);
+    if (!wire->tls)
+        buf_add(out, bytes);
+    else if (n > 0)
+        why = take_records(wire, bytes, out, end_us);
+    *ret_more = n > 0 && (!wire->tls || !tls_has_ended(wire->tls));
+    if (why == 0 && n == 0 && wire->tls && !tls_has_ended(wire->tls))
+        why = ECONNRESET; /* something may be missing */
+    return why ? why : out->failed ? EMSGSIZE : 0;
+}
+
+static int send_all(const struct wire *wire, sv text, int64_t end_us)
+{
+    CLEANUP(buf_done) struct buf early; /* nothing comes before the answer */
+    int why = 0;
+    bool more = true;
+    buf_init(&early, CHUNK_BYTES);
+    if (!wire->tls)
+        return send_bytes(wire->fd, text, end_us);
+    if (!tls_encrypt(wire->tls, text))
+        return ENOMEM;
+    why = send_records(wire, end_us);
+    while (why == 0 && more && !tls_is_open(wire->tls))
+        why = receive_some(wire, &early, end_us, &more);
+    return why;
+}
+
+static int receive_all(const struct wire *wire, struct buf *out, int64_t end_us)
+{
+    bool more = true;
+    int why = 0;
+    while (why == 0 && more)
+        why = receive_some(wire, out, end_us, &more);
+    return why;
 }
 
 /* Reads "HTTP/1.1 200 OK", headers, a blank line, and a body as long as Content-Length says. Returns the status, or 0 if
@@ -187,7 +264,8 @@ static int check_author(const struct source_author *author, struct weir_error *e
     return err_set(error, WEIR_E_INVALID, "the author and the note must not have line breaks or control characters");
 }
 
-static int ask(int fd, const struct question *q, struct buf *answer, struct weir_error *error, int64_t end_us)
+static int ask(const struct wire *wire, const struct question *q, struct buf *answer, struct weir_error *error,
+               int64_t end_us)
 {
     CLEANUP(buf_done) struct buf request;
     buf_init(&request, REQUEST_BYTES_MAX);
@@ -202,10 +280,35 @@ static int ask(int fd, const struct question *q, struct buf *answer, struct weir
         buf_printf(&request, "Content-Type: application/json\r\nContent-Length: %zu\r\n", q->body.len);
     buf_add(&request, SV("\r\n"));
     buf_add(&request, q->body);
-    int why = request.failed ? EMSGSIZE : send_all(fd, buf_sv(&request), end_us);
+    int why = request.failed ? EMSGSIZE : send_all(wire, buf_sv(&request), end_us);
     if (why == 0)
-        why = receive_all(fd, answer, end_us);
+        why = receive_all(wire, answer, end_us);
+    if (why == EPROTO)
+        return err_set(error, WEIR_E_SYSTEM, "TLS: %s", tls_error(wire->tls));
     return why ? err_set(error, WEIR_E_SYSTEM, "%s", strerror(why)) : 0;
+}
+
+/* The authorities are those that the system trusts, or those in the file that SSL_CERT_FILE names. */
+static int begin_tls(struct wire *wire, const char *address, struct weir_error *error)
+{
+    char host[HOST_MAX], port[PORT_MAX];
+    struct tls_context *context = NULL;
+    int r = tls_client_new(&context, &(struct tls_files){ NULL }, error);
+    if (r < 0)
+        return r;
+    if (split(address, host, port))
+        wire->tls = tls_connect(context, host);
+    tls_context_unref(context);
+    return wire->tls ? 0 : err_no_memory(error);
+}
+
+static int open_wire(struct wire *wire, const char *address, bool tls, int64_t end_us, struct weir_error *error)
+{
+    const char *path = unix_path(address);
+    wire->fd = path ? connect_unix(path, end_us, error) : connect_tcp(address, end_us, error);
+    if (wire->fd < 0)
+        return wire->fd;
+    return tls ? begin_tls(wire, address, error) : 0;
 }
 
 int client_get(const char *address, sv token, const char *path, struct buf *ret_body, struct weir_error *error)
@@ -216,17 +319,20 @@ int client_get(const char *address, sv token, const char *path, struct buf *ret_
 int client_ask(const char *address, sv token, const char *method, const char *path, const struct source_author *author,
                sv body, struct buf *ret_body, struct weir_error *error)
 {
+    bool tls;
+    address = without_scheme(address, &tls);
     const struct question question = { address, method, path, author, token, body };
     int64_t end_us = clock_steady_us() + WAIT_MS * US_PER_MS;
     int r = check_author(author, error);
     if (r < 0)
         return r;
-    CLEANUP_CLOSE int fd =
-        unix_path(address) ? connect_unix(unix_path(address), end_us, error) : connect_tcp(address, end_us, error);
+    CLEANUP(wire_done) struct wire wire = { .fd = -1 };
     CLEANUP(buf_done) struct buf answer;
     sv answered = { 0 };
     buf_init(&answer, BODY_BYTES_MAX);
-    r = fd < 0 ? fd : ask(fd, &question, &answer, error, end_us);
+    r = open_wire(&wire, address, tls, end_us, error);
+    if (r == 0)
+        r = ask(&wire, &question, &answer, error, end_us);
     if (r < 0)
         return r;
     int status = parse_answer(buf_sv(&answer), &answered);

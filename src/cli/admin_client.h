@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "source/source.h"
 
-/* "HOST:PORT" ("[::1]:8081" for IPv6) or "unix:PATH". */
+/* "HOST:PORT" ("[::1]:8081" for IPv6), "https://HOST:PORT" or "unix:PATH". */
 bool client_is_address(const char *address);
 
 /* GET. Returns the status, with the body in *ret_body; negative if there was no whole answer within a few seconds: *error

@@ -41,7 +41,8 @@ static const struct option options[] = {
     { "change", "N", OPTION_NUMBER, AT(change), "undo: the number of the change in the history (default: the newest)",
       .min = 1 },
     { "admin", "ADDR", OPTION_TEXT, AT(admin),
-      "penalties, penalise, lift: the admin listener of the service, HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
+      "penalties, penalise, lift: the admin listener of the service, HOST:PORT, https://HOST:PORT or unix:PATH (default "
+      "127.0.0.1:8081)" },
     { "data", "DIR", OPTION_TEXT, AT(data),
       "penalties, penalise, lift: the data folder of the service, for its token (default ./weir-data)" },
     { "drop-comments", NULL, OPTION_FLAG, AT(drop_comments),
@@ -167,7 +168,7 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
         if (given[i].given && !(verb->takes & given[i].flag))
             return options_error(&command, "--%s cannot be used with %s", given[i].name, verb->name);
     if (o->admin && !client_is_address(o->admin))
-        return options_error(&command, "--admin must be HOST:PORT or unix:PATH, not '%s'", o->admin);
+        return options_error(&command, "--admin must be HOST:PORT, https://HOST:PORT or unix:PATH, not '%s'", o->admin);
     if (o->for_ms && o->expires)
         return options_error(&command, "--for and --expires cannot be combined; leave out one");
     return -1;

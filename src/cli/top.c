@@ -29,7 +29,7 @@ enum {
 static const struct option options[] = {
     { "data", "DIR", OPTION_TEXT, AT(data), "the data folder of the service, for its token (default ./weir-data)" },
     { "admin", "ADDR", OPTION_TEXT, AT(admin),
-      "the admin listener of the service, HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
+      "the admin listener of the service, HOST:PORT, https://HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
     { "rule", "ID", OPTION_TEXT, AT(rule), "list only subjects that this rule refused" },
     { "interval", "TIME", OPTION_LENGTH, AT(interval_ms),
       "how often to ask the service, 1s to 1h (default 2s); a number without a unit is in seconds", .min = 1000,
@@ -235,7 +235,9 @@ int cli_top(int argc, char **argv)
         return options_error(&command, "unexpected argument '%s'", argv[0]);
     if (!client_is_address(o.admin))
         return options_error(
-            &command, "--admin: '%s' is not an address; allowed: HOST:PORT (IPv6 in brackets) or unix:PATH", o.admin);
+            &command,
+            "--admin: '%s' is not an address; allowed: HOST:PORT (IPv6 in brackets), https://HOST:PORT or unix:PATH",
+            o.admin);
     if (o.rule && (!o.rule[0] || strlen(o.rule) > WEIR_ID_MAX))
         return options_error(&command, "--rule: the id of a rule has 1 to %d bytes", WEIR_ID_MAX);
     return o.once || !is_screen() ? run_once(&o) : run_live(&o);

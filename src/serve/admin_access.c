@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "serve/admin.h"
 #include "serve/log.h"
+#include "serve/tls_relay.h"
 
 enum {
     WAITS_MAX = 32, /* answers to wrong tokens that wait at the same time: most connections stay free */
@@ -139,7 +140,8 @@ static sv own_address(const struct http_call *call, char text[IP_TEXT_MAX])
     struct sockaddr_storage address;
     socklen_t len = sizeof address;
     struct ip ip;
-    bool known = getsockname(call->conn->fd, (struct sockaddr *)&address, &len) == 0 && conn_address_of(&address, &ip);
+    bool known = getsockname(tls_relay_socket(call->loop, call->conn->fd), (struct sockaddr *)&address, &len) == 0 &&
+                 conn_address_of(&address, &ip);
     return known ? sv_of(text, ip_text(&ip, text)) : SV("");
 }
 

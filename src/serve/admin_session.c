@@ -5,7 +5,6 @@
 #include "base/instant.h"
 #include "serve/admin.h"
 #include "serve/log.h"
-#include "serve/token_list.h"
 
 enum { SET_COOKIE_MAX = COOKIE_NAME_MAX + COOKIE_VALUE_MAX + 80, ANSWER_MAX = 300, TITLE_MAX = TOKEN_NAME_MAX + 2 };
 

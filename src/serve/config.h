@@ -12,6 +12,7 @@ struct weir_error;
 
 enum config_log { CONFIG_LOG_PLAIN, CONFIG_LOG_JSON };
 enum config_switch { CONFIG_NO, CONFIG_YES };
+enum config_tls { CONFIG_TLS_NO, CONFIG_TLS_YES, CONFIG_TLS_CLIENTS };
 enum config_envoy_charge { CONFIG_CHARGE_TOGETHER, CONFIG_CHARGE_EACH };
 enum config_sample_values { CONFIG_SAMPLE_HASHED, CONFIG_SAMPLE_PLAIN };
 
@@ -30,6 +31,10 @@ struct config {
 
     char *http, *resp, *grpc, *admin; /* "host:port", "unix:PATH", "off" */
     unsigned threads;                 /* 0: one for each CPU */
+
+    char *certificate, *certificate_key;         /* PEM files; NULL: no TLS, and the key is with the certificate */
+    char *client_authorities;                    /* PEM file; NULL: none */
+    int http_tls, resp_tls, grpc_tls, admin_tls; /* enum config_tls */
 
     char *tokens;      /* file of named tokens; NULL: tokens in data */
     char *token_file;  /* of the decision listeners; NULL: they want none, unless … */

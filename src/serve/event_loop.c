@@ -214,7 +214,8 @@ static void continue_drain(struct loop *loop)
         conns_shut_all(&loop->conns);
     else if (now_ms >= loop->drain_idle_ms)
         conns_shut_idle(&loop->conns);
-    if (loop->conns.count == 0)
+    /* What a connection has sent at its end is still in its relay. */
+    if (loop->conns.count == 0 && (loop->relays == 0 || now_ms >= loop->drain_end_ms + DRAIN_GRACE_MS))
         uv_stop(&loop->uv);
 }
 

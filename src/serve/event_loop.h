@@ -10,6 +10,7 @@
 #include <weir/weir.h>
 
 #include "serve/conns.h"
+#include "serve/tls_setup.h"
 #include "serve/tokens.h"
 
 struct sample;
@@ -48,6 +49,8 @@ struct loop {
     struct stats *stats;
     struct sample *sample; /* of its requests; NULL: it keeps none */
     struct loop_listener listeners[FRONTS];
+    struct tls_setup tls;  /* the same */
+    unsigned relays;       /* connections with TLS: see tls_relay.h */
     struct tokens *tokens; /* of its own thread, so that a reload needs no lock */
     bool draining;         /* no new connections; each is closed after its answer */
     int64_t drain_end_ms, drain_idle_ms;

@@ -15,34 +15,40 @@ static bool is_on(const char *where)
     return strcmp(where, "off") != 0;
 }
 
-/* "http://127.0.0.1:8080": every address of this host can be reached at the first one. */
-static void print_url(const char *where)
+/* "http://127.0.0.1:8080" or "https://…": every address of this host can be reached at the first one. */
+static void print_url(const char *where, bool tls)
 {
+    const char *scheme = tls ? "https" : "http";
     if (is_unix(where))
-        printf("http://localhost");
+        printf("%s://localhost", scheme);
     else if (strncmp(where, "[::]:", 5) == 0 || strncmp(where, "0.0.0.0:", 8) == 0)
-        printf("http://127.0.0.1%s", strrchr(where, ':'));
+        printf("%s://127.0.0.1%s", scheme, strrchr(where, ':'));
     else
-        printf("http://%s", where);
+        printf("%s://%s", scheme, where);
+}
+
+static bool has_tls(const struct server *server, enum front front)
+{
+    return tls_setup_has(&server->config, front, server->where[front]);
 }
 
 /* "curl …" up to the path. */
-static void print_curl(const char *options, const char *where, const char *token_file)
+static void print_curl(const char *options, const char *where, bool tls, const char *token_file)
 {
     printf("  curl %s", options);
     if (token_file)
         printf("-H \"Authorization: Bearer $(cat %s)\" ", token_file);
     if (is_unix(where))
         printf("--unix-socket %s ", where + 5);
-    print_url(where);
+    print_url(where, tls);
 }
 
-static void print_redis_cli(const char *where, const char *token_file)
+static void print_redis_cli(const char *where, bool tls, const char *token_file)
 {
     if (is_unix(where))
         printf("  redis-cli -s %s ", where + 5);
     else
-        printf("  redis-cli -p %s ", strrchr(where, ':') + 1);
+        printf("  redis-cli -p %s %s", strrchr(where, ':') + 1, tls ? "--tls " : "");
     if (token_file)
         printf("-a \"$(cat %s)\" --no-auth-warning ", token_file);
     puts("WEIR.CHECK event ocr key u1");
@@ -75,19 +81,19 @@ void server_greet(const struct server *server)
     if (is_on(http) || is_on(resp))
         puts("\nTry a decision:");
     if (is_on(http)) {
-        print_curl("-i ", http, config->token_file);
+        print_curl("-i ", http, has_tls(server, FRONT_HTTP), config->token_file);
         puts("/v1/check -H 'Content-Type: application/json' -d '{\"event\": \"ocr\", \"key\": \"u1\"}'");
     }
     if (is_on(resp))
-        print_redis_cli(resp, config->token_file);
+        print_redis_cli(resp, has_tls(server, FRONT_RESP), config->token_file);
     if (is_on(admin) && !is_unix(admin)) {
         printf("Open the page in a browser, and sign in with the token in %s:\n  ", token_file);
-        print_url(admin);
+        print_url(admin, has_tls(server, FRONT_ADMIN));
         puts("/");
     }
     if (is_on(admin)) {
         puts("Or look at the rules here:");
-        print_curl("", admin, token_file);
+        print_curl("", admin, has_tls(server, FRONT_ADMIN), token_file);
         puts("/v1/rules");
     }
     fflush(stdout);

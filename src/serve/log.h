@@ -28,6 +28,7 @@ enum seldom {
     SELDOM_ADMIN_TOKEN,
     SELDOM_GRPC,
     SELDOM_GRPC_TOKEN,
+    SELDOM_TLS,
     SELDOM_ACCEPT,
     SELDOMS
 };

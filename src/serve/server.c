@@ -27,6 +27,7 @@
 #include "serve/rule_sync.h"
 #include "serve/sample.h"
 #include "serve/tally.h"
+#include "serve/tls_relay.h"
 #include "serve/top_watch.h"
 
 enum {
@@ -55,7 +56,8 @@ static void fit_descriptors(struct server *server)
 {
     const struct config *config = &server->config;
     struct rlimit limit;
-    rlim_t wanted = (rlim_t)config->connections + DESCRIPTORS_SPARE;
+    /* With TLS two more: see tls_relay.h. */
+    rlim_t each = config->certificate ? 3 : 1, wanted = each * config->connections + DESCRIPTORS_SPARE;
     server->connections = config->connections;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted)
         return;
@@ -65,8 +67,8 @@ static void fit_descriptors(struct server *server)
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
     rlim_t most = limit.rlim_max > 2 * DESCRIPTORS_SPARE ? limit.rlim_max - DESCRIPTORS_SPARE : limit.rlim_max / 2;
-    if (most < config->connections)
-        server->connections = (unsigned)most;
+    if (most / each < config->connections)
+        server->connections = (unsigned)(most / each);
 }
 
 static void tell_of_descriptors(const struct server *server)
@@ -165,6 +167,11 @@ static int listen_in(struct server *server, struct loop *loop, enum front front,
 {
     struct loop_acceptor acceptor;
     int r = make_acceptor(server, loop, front, &acceptor);
+    if (r == 0 && tls_setup_has(&server->config, front, server->where[front])) {
+        r = tls_relay_wrap(loop, front, &acceptor);
+        if (r < 0)
+            acceptor.free(acceptor.data);
+    }
     if (r == 0)
         return loop_listen(loop, front, fd, &acceptor);
     close(fd);
@@ -228,6 +235,8 @@ static int start(struct server *server, struct weir_error *error)
     if (r == 0)
         r = make_samples(server, error);
     if (r == 0)
+        r = tls_setup_read(&server->tls, config, error);
+    if (r == 0)
         r = listen_all(server, error);
     if (r == 0)
         r = tokens_read(&server->tokens, config, error);
@@ -241,6 +250,7 @@ static int start(struct server *server, struct weir_error *error)
         r = loop_open_store(&server->loops[i], server->weir, error);
     for (unsigned i = 0; r == 0 && i <= server->loop_count; i++) {
         server->loops[i].tokens = tokens_ref(server->tokens);
+        server->loops[i].tls = tls_setup_ref(&server->tls);
         int no = loop_start(&server->loops[i]);
         if (no < 0)
             r = err_set(error, WEIR_E_SYSTEM, "cannot start a thread: %s", uv_strerror(no));
@@ -267,6 +277,7 @@ struct reload {
     struct loop_task task;
     struct loop *loop;
     struct tokens *tokens;
+    struct tls_setup tls;
     struct conns_limits limits;
 };
 
@@ -275,6 +286,8 @@ static void take_over(struct loop_task *task)
     struct reload *reload = (struct reload *)task;
     tokens_unref(reload->loop->tokens);
     reload->loop->tokens = reload->tokens;
+    tls_setup_done(&reload->loop->tls);
+    reload->loop->tls = reload->tls;
     reload->loop->conns.limits = reload->limits;
     free(reload);
 }
@@ -288,9 +301,21 @@ static void post_reload(struct server *server)
         *reload = (struct reload){ .task = { .run = take_over },
                                    .loop = &server->loops[i],
                                    .tokens = tokens_ref(server->tokens),
+                                   .tls = tls_setup_ref(&server->tls),
                                    .limits = limits_of(server, i) };
         loop_post(&server->loops[i], &reload->task);
     }
+}
+
+static int read_certificates(struct server *server, struct weir_error *error)
+{
+    struct tls_setup fresh;
+    int r = tls_setup_read(&fresh, &server->config, error);
+    if (r < 0)
+        return r;
+    tls_setup_done(&server->tls);
+    server->tls = fresh;
+    return 0;
 }
 
 static void reload(struct server *server, int argc, char **argv)
@@ -304,6 +329,8 @@ static void reload(struct server *server, int argc, char **argv)
     if (r == 0) {
         config_exchange(&server->config, &fresh, &changes);
         r = tokens_read(&server->tokens, &server->config, &error);
+        if (r == 0)
+            r = read_certificates(server, &error);
         if (r < 0)
             config_exchange(&server->config, &fresh, &changes);
         config_done(&fresh);
@@ -360,9 +387,10 @@ static void server_done(struct server *server)
     top_watch_free(server->top_watch);
     refusals_free(server->refusals);
     for (unsigned i = 0; i < loops; i++)
-        tokens_unref(server->loops[i].tokens);
+        tokens_unref(server->loops[i].tokens), tls_setup_done(&server->loops[i].tls);
     free(server->loops);
     tokens_unref(server->tokens);
+    tls_setup_done(&server->tls);
     admin_state_free(server->admin);
     config_done(&server->config);
 }

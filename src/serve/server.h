@@ -26,7 +26,8 @@ struct server {
     struct loop *loops; /* loop_count that decide, then the one of the admin listener */
     unsigned loop_count;
     unsigned connections;              /* config.connections, or as many as there may be open files */
-    struct tokens *tokens;             /* of the main thread */
+    struct tls_setup tls;              /* of the main thread */
+    struct tokens *tokens;             /* the same */
     char tokens_error[WEIR_ERROR_MAX]; /* of the last look at them; "": none */
     bool tokens_failing;               /* and the log has said so */
     struct admin_state *admin;         /* the admin loop's */

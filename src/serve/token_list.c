@@ -20,14 +20,6 @@ enum { FILE_BYTES_MAX = 256 << 10, NAMES_SHOWN = 100 };
 
 static const sv hash_kind = SV("sha256:");
 
-enum role role_named(sv name)
-{
-    for (int role = ROLE_ASK; role < ROLES; role++)
-        if (sv_eq(name, weir_str(role_names[role])))
-            return (enum role)role;
-    return ROLE_NONE;
-}
-
 bool token_make(char ret[2 * TOKEN_SECRET_BYTES + 1])
 {
     unsigned char random[TOKEN_SECRET_BYTES];

@@ -19,9 +19,6 @@ int token_list_add(const char *path, sv name, enum role role, char ret[TOKEN_MAX
 /* Removes the line of a name. Returns 0 or an error. */
 int token_list_remove(const char *path, sv name, struct weir_error *error);
 
-/* ROLE_NONE: no role has this name. */
-enum role role_named(sv name);
-
 enum { TOKEN_SECRET_BYTES = 24 };
 /* A new secret: hexadecimal digits and NUL. False: the system has no random numbers. */
 bool token_make(char ret[2 * TOKEN_SECRET_BYTES + 1]);

@@ -14,8 +14,6 @@
 
 enum { TOKEN_LEAST = 16, HOST_TOKENS = 4 };
 
-const char *const role_names[ROLES] = { "none", "ask", "read", "operate", "admin" };
-
 /* ---- files with one secret ---- */
 
 static int read_token(const char *path, char ret[TOKEN_MAX], struct weir_error *error)

@@ -8,15 +8,11 @@
 
 #include "base/sha256.h"
 #include "base/sv.h"
+#include "serve/roles.h"
 
 struct config;
 
 enum { TOKEN_MAX = 256, TOKEN_NAME_MAX = 64, TOKENS_MAX = 1000 };
-
-/* The rights of a client. ROLE_ASK may ask for decisions, and nothing else. Each of the others has the rights of those
- * before it on the admin listener. */
-enum role { ROLE_NONE, ROLE_ASK, ROLE_READ, ROLE_OPERATE, ROLE_ADMIN, ROLES };
-extern const char *const role_names[ROLES]; /* "none", "ask", "read", "operate", "admin" */
 
 struct token {
     char name[TOKEN_NAME_MAX + 1];

@@ -66,6 +66,21 @@ static struct server server;
 static struct loop loop;
 static struct commands commands;
 
+static struct tokens *make_tokens(void)
+{
+    static const char *const secrets[] = { "the-token-to-ask", "the-admin-token!" };
+    struct tokens *tokens = calloc(1, sizeof *tokens + 2 * sizeof tokens->of[0]);
+    if (!tokens)
+        abort();
+    tokens->count = 2;
+    for (size_t i = 0; i < 2; i++) {
+        strcpy(tokens->of[i].name, i ? "ann" : "bob");
+        tokens->of[i].role = i ? ROLE_ADMIN : ROLE_ASK;
+        sha256(secrets[i], strlen(secrets[i]), tokens->of[i].hash);
+    }
+    return tokens;
+}
+
 static void make_loop(void)
 {
     struct weir_options options = { .size = sizeof options, .rules_text = rules, .cells_keys = 1000 };
@@ -75,7 +90,7 @@ static void make_loop(void)
     if (weir_open(&server.weir, &options, &error) < 0 || stats_new(&loop.stats) < 0)
         abort();
     commands_init(&commands, &loop, NULL);
-    strcpy(loop.tokens.roles[ROLE_ADMIN], "admin");
+    loop.tokens = make_tokens();
     strcpy(server.where[FRONT_RESP], "off");
 }
 
@@ -144,7 +159,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(bytes, data + 1, size - 1);
     struct conn conn = { .fd = 1 };
     struct session session;
-    strcpy(loop.tokens.decide, data[0] & 1 ? "token" : "");
+    loop.tokens->required = data[0] & 1;
     loop.now_us = INT64_C(1763200000000000);
     session_init(&session, &commands, &conn);
     if (data[0] & 2)

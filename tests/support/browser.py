@@ -12,7 +12,7 @@ import support
 from support import BUILD
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="python3-selenium is missing")
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException  # noqa: E402
+from selenium.common.exceptions import ElementClickInterceptedException, NoSuchElementException, StaleElementReferenceException  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.support.select import Select  # noqa: E402
 
@@ -34,7 +34,7 @@ return plain(document.body.innerText).includes(plain(arguments[0]));
 
 
 # The page draws while a test looks at it.
-NOT_YET = (NoSuchElementException, StaleElementReferenceException, IndexError)
+NOT_YET = (ElementClickInterceptedException, NoSuchElementException, StaleElementReferenceException, IndexError)
 
 
 def until(condition, what):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import multiprocessing
 import os
@@ -330,7 +331,7 @@ def test_nobody_stands_still_while_a_slice_is_fetched(store: Redis) -> None:
             await task
             return turns
 
-        keys = (f"new-{number}" for number in range(1000))
+        keys = (f"new-{number}" for number in itertools.count())
 
         def turns_without(service: Service, ask: Callable[[str], Any]) -> int:
             with service.standing_still():

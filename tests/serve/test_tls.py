@@ -1,0 +1,365 @@
+"""TLS on every listener: real clients, certificates that are refused, reloads, and peers that stand still."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import grpc
+import pytest
+import redis
+
+from support import BUILD, expect, has, until
+from support import envoy
+from support.certificates import Authority
+from support.service import Service
+
+JSON = {"Content-Type": "application/json"}
+CHECK = json.dumps({"event": "ocr", "key": "u"})
+
+
+@pytest.fixture(name="ca", scope="module")
+def authority():
+    with Authority() as ca:
+        ca.server = ca.issue("server")
+        yield ca
+
+
+def serve(ca, *flags, **options):
+    certificate, key = ca.server
+    return Service("--certificate", certificate, "--certificate-key", key, *flags, **options)
+
+
+def trust(ca, client=None):
+    context = ssl.create_default_context(cafile=ca.path)
+    if client:
+        context.load_cert_chain(*client)
+    return context
+
+
+def wrapped(ca, where, client=None, context=None):
+    plain = socket.create_connection(where, timeout=30)
+    return (context or trust(ca, client)).wrap_socket(plain, server_hostname="localhost")
+
+
+def ask(ca, where, method, path, body=None, headers=None, client=None):
+    connection = http.client.HTTPSConnection("localhost", where[1], context=trust(ca, client), timeout=30)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def steer(ca, s, method, path, client=None):
+    with open(os.path.join(s.data, "admin-token"), encoding="ascii") as file:
+        return ask(ca, s.admin, method, path, None, {"Authorization": f"Bearer {file.read().strip()}"}, client)
+
+
+def redis_client(ca, s, client=None):
+    certificate, key = client or (None, None)
+    return redis.Redis("localhost", s.resp[1], ssl=True, ssl_ca_certs=ca.path, ssl_certfile=certificate, ssl_keyfile=key, socket_timeout=30)
+
+
+def envoy_code(ca, s, client=None):
+    with open(ca.path, "rb") as file:
+        root = file.read()
+    chain, key = (open(path, "rb").read() for path in client) if client else (None, None)
+    credentials = grpc.ssl_channel_credentials(root, key, chain)
+    with grpc.secure_channel(f"localhost:{s.grpc[1]}", credentials) as channel:
+        call = channel.unary_unary(envoy.RATE_LIMIT, envoy.RateLimitRequest.SerializeToString, envoy.RateLimitResponse.FromString)
+        try:
+            return call(envoy.request("d", envoy.descriptor(("a", "b"))), timeout=30).overall_code
+        except grpc.RpcError as error:
+            return error.code().name
+
+
+def test_every_listener(ca):
+    with serve(ca, "--grpc", "127.0.0.1:0") as s:
+        expect(ask(ca, s.http, "POST", "/v1/check", CHECK, JSON)[0], 200)
+        expect(json.loads(steer(ca, s, "GET", "/v1/rules")[1])["count"], 1)
+        with redis_client(ca, s) as client:
+            expect(client.execute_command("WEIR.CHECK", "event", "ocr", "key", "u")[0], 1)
+            with client.pipeline(transaction=False) as pipeline:
+                for _ in range(2000):
+                    pipeline.execute_command("ECHO", "x" * 500)
+                expect(pipeline.execute(), [b"x" * 500] * 2000)
+        expect(envoy_code(ca, s), 1)
+        curl = subprocess.run(["curl", "-s", "--cacert", ca.path, f"https://localhost:{s.http[1]}/healthcheck"], capture_output=True, check=True)
+        expect(curl.stdout, b"OK")
+        # Longer than a record.
+        expect(len(steer(ca, s, "GET", "/v1/openapi.json")[1]) > 100000, True)
+
+
+def test_answers_before_the_request_is_over(ca):
+    """The listener closes its end while the client is still sending: the answer arrives all the same."""
+    with serve(ca) as s:
+        for _ in range(60):
+            expect(ask(ca, s.http, "POST", "/v1/check", "x" * 2000000, JSON)[0], 413)
+
+
+def test_versions_and_protocols(ca):
+    with serve(ca, "--grpc", "127.0.0.1:0") as s:
+        for where, offered, chosen in ((s.http, ["h2", "http/1.1"], "http/1.1"), (s.grpc, ["h2", "http/1.1"], "h2"), (s.resp, ["x"], None), (s.http, ["x"], None)):
+            context = trust(ca)
+            context.set_alpn_protocols(offered)
+            with wrapped(ca, where, context=context) as connection:
+                expect(connection.selected_alpn_protocol(), chosen)
+        for version, right in ((ssl.TLSVersion.TLSv1_3, True), (ssl.TLSVersion.TLSv1_2, True), (ssl.TLSVersion.TLSv1_1, False)):
+            context = trust(ca)
+            context.set_ciphers("DEFAULT:@SECLEVEL=0")
+            context.minimum_version = context.maximum_version = version
+            if right:
+                with wrapped(ca, s.http, context=context) as connection:
+                    expect(connection.version(), version.name.replace("_", "."))
+            else:
+                with pytest.raises(ssl.SSLError):
+                    wrapped(ca, s.http, context=context)
+
+
+def test_which_listeners(ca, tmp_path):
+    with serve(ca, "--resp-tls", "no", "--http", f"unix:{tmp_path}/http") as s:
+        with redis.Redis("localhost", s.resp[1]) as client:
+            expect(client.ping(), True)
+        expect(s.check(event="ocr", key="u").status, 200, "a unix socket")
+        expect(steer(ca, s, "GET", "/v1/rules")[0], 200)
+
+
+def test_clients_without_tls(ca):
+    """They are not served, whatever they send, and the others are."""
+    with serve(ca) as s:
+        for where in (s.http, s.resp, s.admin):
+            for text in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"*1\r\n$4\r\nPING\r\n", b"\x16\x03\x01\x40\x00" + b"\xff" * 20000, bytes(range(256)) * 50, b"\0"):
+                with socket.create_connection(where, timeout=30) as connection:
+                    connection.sendall(text)
+                    connection.shutdown(socket.SHUT_WR)
+                    received = b""
+                    with contextlib.suppress(ConnectionResetError):
+                        while piece := connection.recv(65536):
+                            received += piece
+                    expect(b"HTTP/1.1" in received or b"PONG" in received, False, text[:20])
+        has(" ".join(event["message"] for event in s.events("mistake")), "TLS, connection to the")
+        expect(ask(ca, s.http, "POST", "/v1/check", CHECK, JSON)[0], 200)
+
+
+def test_certificates_of_clients(ca):
+    with Authority() as clients:
+        right, wrong = clients.issue("client"), ca.issue("stranger")
+        every = [word for front in ("http", "resp", "grpc", "admin") for word in (f"--{front}-tls", "clients")]
+        with serve(ca, *every, "--client-authorities", clients.path, "--grpc", "127.0.0.1:0") as s:
+            expect(ask(ca, s.http, "POST", "/v1/check", CHECK, JSON, client=right)[0], 200)
+            expect(steer(ca, s, "GET", "/v1/rules", client=right)[0], 200)
+            with redis_client(ca, s, right) as client:
+                expect(client.ping(), True)
+            expect(envoy_code(ca, s, right), 1)
+            for given in (None, wrong):
+                with pytest.raises((ssl.SSLError, ConnectionError)):
+                    ask(ca, s.http, "POST", "/v1/check", CHECK, JSON, client=given)
+                with pytest.raises((ssl.SSLError, ConnectionError)):
+                    steer(ca, s, "GET", "/v1/rules", client=given)
+                with pytest.raises(redis.ConnectionError), redis_client(ca, s, given) as client:
+                    client.ping()
+                expect(envoy_code(ca, s, given), "UNAVAILABLE")
+
+
+def serial(connection):
+    return connection.getpeercert()["serialNumber"]
+
+
+def test_a_reload_drops_no_connection(ca):
+    with Authority() as own:
+        path, key = own.issue("server")
+        with Service("--certificate", path, "--certificate-key", key) as s:
+            with wrapped(own, s.resp) as old:
+                before = serial(old)
+                own.issue("server")
+                s.process.send_signal(signal.SIGHUP)
+                until(lambda: s.events("reload"), "it is reloaded")
+
+                def is_new():
+                    with wrapped(own, s.resp) as fresh:
+                        return serial(fresh) != before
+                until(is_new, "new connections have the new one")
+                old.sendall(b"PING\r\n")
+                expect(old.recv(100), b"+PONG\r\n", "old ones stay")
+                with open(path, "w", encoding="ascii") as file:
+                    file.write("nothing\n")
+                begin = os.path.getsize(s.log)
+                s.process.send_signal(signal.SIGHUP)
+                until(lambda: s.events("reload", begin), "it says so")
+                has(s.events("reload", begin)[0]["message"], "nothing was changed", "certificate in", path)
+                expect(is_new(), True)
+                old.sendall(b"PING\r\n")
+                expect(old.recv(100), b"+PONG\r\n")
+
+
+def test_handshakes_that_stand_still(ca):
+    """They end after the time of a request, and keep nobody out meanwhile."""
+    with serve(ca, "--request", "1s", "--connections", "20", "--threads", "1") as s:
+        silent = [socket.create_connection(s.http, timeout=60) for _ in range(10)]
+        for i, connection in enumerate(silent):
+            connection.sendall(b"\x16\x03\x01\x02\x00\x01"[: i % 7])
+        expect(ask(ca, s.http, "POST", "/v1/check", CHECK, JSON)[0], 200)
+        for connection in silent:
+            with contextlib.suppress(ConnectionResetError):
+                while connection.recv(1000):
+                    pass
+            connection.close()
+        # More than there may be: the slow ones give way.
+        slow = [socket.create_connection(s.http, timeout=60) for _ in range(40)]
+        until(lambda: ask_once(ca, s) == 200, "there is room")
+        for connection in slow:
+            connection.close()
+
+
+def ask_once(ca, s):
+    try:
+        return ask(ca, s.http, "POST", "/v1/check", CHECK, JSON)[0]
+    except OSError:
+        return 0
+
+
+def test_a_trickle(ca):
+    """Each byte of a handshake and of requests in a packet of its own."""
+    with serve(ca) as s:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = trust(ca).wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with socket.create_connection(s.resp, timeout=30) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+            def move():
+                data = outgoing.read()
+                for i in range(len(data)):
+                    connection.sendall(data[i : i + 1])
+
+            def more():
+                move()
+                incoming.write(connection.recv(7))
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    more()
+            client.write(b"PING\r\nECHO x\r\nQUIT\r\n")
+            move()
+            received = b""
+            while True:
+                try:
+                    piece = client.read(100)
+                    if not piece:
+                        break
+                    received += piece
+                except ssl.SSLWantReadError:
+                    more()
+                except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                    break
+            expect(received, b"+PONG\r\n$1\r\nx\r\n+OK\r\n")
+
+
+def test_the_end_is_told(ca):
+    """close_notify comes before the end, in both directions: a cut cannot look like an end."""
+    with serve(ca) as s:
+        with wrapped(ca, s.http) as connection:
+            connection.sendall(b"GET /healthcheck HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            received = b""
+            while piece := connection.recv(1000):  # without suppress_ragged_eofs a cut would look like this, too
+                received += piece
+            has(received.decode(), "200 OK", "OK")
+        context = trust(ca)
+        plain = socket.create_connection(s.http, timeout=30)
+        with context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as connection:
+            connection.sendall(b"GET /healthcheck HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            while connection.recv(1000):
+                pass
+            plain = connection.unwrap()
+            plain.close()
+
+
+def test_live_events(ca):
+    with serve(ca) as s:
+        with open(os.path.join(s.data, "admin-token"), encoding="ascii") as file:
+            token = file.read().strip()
+        with wrapped(ca, s.admin) as connection:
+            connection.sendall(f"GET /v1/live HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+            received = b""
+            while received.count(b"data: {") < 3:
+                received += connection.recv(65536)
+
+
+def test_it_drains(ca):
+    """What was asked before the end is answered, whole."""
+    with serve(ca) as s:
+        answers = []
+
+        def work():
+            with redis_client(ca, s) as client, contextlib.suppress(redis.ConnectionError):
+                for _ in range(100000):
+                    answers.append(client.echo("x" * 1000) == b"x" * 1000)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(answers) > 200, "they work")
+        s.stop()
+        for thread in threads:
+            thread.join()
+        expect(all(answers), True)
+
+
+def test_a_peer_that_reads_nothing(ca):
+    """It costs a bounded amount of memory, and its time is over like that of any other."""
+    with serve(ca, "--request", "1s", "--pipeline-bytes", "64k") as s:
+        descriptors = lambda: len(os.listdir(f"/proc/{s.process.pid}/fd"))
+        before = descriptors()
+        with wrapped(ca, s.resp) as connection:
+            connection.settimeout(0.5)
+            command = b"*2\r\n$4\r\nECHO\r\n$10000\r\n" + b"x" * 10000 + b"\r\n"
+            end = time.monotonic() + 30
+            with contextlib.suppress(OSError):
+                while time.monotonic() < end:
+                    with contextlib.suppress(TimeoutError):
+                        connection.sendall(command * 20)
+                raise AssertionError("it is still served")
+            until(lambda: descriptors() <= before, lambda: f"{descriptors()} descriptors, {before} before")
+        expect(ask(ca, s.http, "POST", "/v1/check", CHECK, JSON)[0], 200)
+
+
+def top(s, address, ca):
+    command = [os.path.join(BUILD, "weir"), "top", "--once", "--admin", f"{address}:{s.admin[1]}", "--data", s.data]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "SSL_CERT_FILE": ca.path})
+    return done.returncode, done.stderr
+
+
+def test_the_command(ca):
+    with Authority() as other, serve(ca) as s:
+        expect(top(s, "https://localhost", ca), (0, ""))
+        expect(top(s, "https://127.0.0.1", ca), (0, ""))
+        has(top(s, "https://localhost", other)[1], "TLS: unable to get local issuer certificate")
+        expect(top(s, "localhost", ca)[0], 2)
+    certificate, key = ca.issue("elsewhere", "DNS:elsewhere.test")
+    with Service("--certificate", certificate, "--certificate-key", key) as s:
+        has(top(s, "https://localhost", ca)[1], "TLS: hostname mismatch")
+        has(top(s, "https://127.0.0.1", ca)[1], "TLS: IP address mismatch")
+    with Service() as s:
+        has(top(s, "https://localhost", ca)[1], "TLS: ")
+
+
+@pytest.mark.parametrize("flags, why", [
+    (("--certificate", "/nowhere.pem"), "cannot use the certificate in /nowhere.pem: No such file or directory"),
+    (("--certificate-key", "/x"), "certificate-key needs the option certificate, too"),
+    (("--client-authorities", "/x"), "client-authorities needs the option certificate, too"),
+    (("--certificate", "SERVER", "--certificate-key", "KEY", "--resp-tls", "clients"), 'resp-tls is "clients", but client-authorities does not name'),
+    (("--certificate", "SERVER"), "cannot use the key in"),
+])
+def test_mistakes(ca, tmp_path, flags, why):
+    words = {"SERVER": ca.server[0], "KEY": ca.server[1]}
+    command = [os.path.join(BUILD, "weir"), "serve", "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--resp", "off", "--admin", "off",
+               *(words.get(flag, flag) for flag in flags)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    expect(done.returncode, 2, done.stderr)
+    has(done.stderr, why)
