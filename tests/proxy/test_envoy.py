@@ -3,7 +3,8 @@
 import pytest
 
 from support import expect, has, until
-from support.envoy_proxy import BY_ADDRESS, Envoy, by_header
+from support.certificates import Authority
+from support.envoy_proxy import BY_ADDRESS, Envoy, by_header, over_tls
 from support.service import Service
 
 USER = {"actions": [by_header("x-user", "user")]}
@@ -171,3 +172,16 @@ rules:
         expect([envoy.status("/own", {"x-user": "ann"}) for _ in range(3)], [200, 200, 429])
         expect(envoy.status("/own", {"x-user": "bob"}), 200)
         expect([envoy.status("/", {"x-user": "ann"}) for _ in range(3)], [200] * 3, "nothing is sent, nothing is limited")
+
+
+def test_over_tls(weir):
+    """Both sides have a certificate. Without one of its own, Envoy reaches nobody, and is told to refuse then."""
+    with Authority() as ca:
+        (certificate, key), own = ca.issue("weir"), ca.issue("envoy")
+        tls = ("--certificate", certificate, "--certificate-key", key, "--grpc-tls", "clients", "--client-authorities", ca.path)
+        service = weir(rules(rule("users", "user", "{ max: 2, calendar: 1d }")), *tls)
+        ann = {"x-user": "ann"}
+        with Envoy(service.grpc, [("/", [USER])], tls=over_tls(ca.path, own), failure_mode_deny=True) as envoy:
+            expect([envoy.status("/", ann) for _ in range(3)], [200, 200, 429])
+        with Envoy(service.grpc, [("/", [USER])], tls=over_tls(ca.path, None), failure_mode_deny=True) as envoy:
+            expect(envoy.status("/", {"x-user": "bob"}), 500)

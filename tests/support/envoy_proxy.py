@@ -33,7 +33,17 @@ def address(place):
     return {"socket_address": {"address": place[0], "port_value": place[1]}}
 
 
-def cluster(name, place, h2=False):
+def over_tls(authorities, client):
+    """The setting of a cluster: authorities is the path of their certificates, client the paths of Envoy's own certificate and key."""
+    kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+    trusted = {"trusted_ca": {"filename": authorities}, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "localhost"}}]}
+    common = {"alpn_protocols": ["h2"], "validation_context": trusted}
+    if client:
+        common["tls_certificates"] = [{"certificate_chain": {"filename": client[0]}, "private_key": {"filename": client[1]}}]
+    return {"name": "envoy.transport_sockets.tls", "typed_config": {"@type": kind, "sni": "localhost", "common_tls_context": common}}
+
+
+def cluster(name, place, h2=False, tls=None):
     text = {
         "name": name,
         "type": "STATIC",
@@ -49,6 +59,8 @@ def cluster(name, place, h2=False):
         text["typed_extension_protocol_options"] = {
             "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {"@type": kind, **options}
         }
+    if tls:
+        text["transport_socket"] = tls
     return text
 
 
@@ -63,11 +75,11 @@ class Envoy:
     """with Envoy(service.grpc, routes=[…]) as e: e.ask("/", {"x-user": "ann"})
 
     routes: (prefix, rate_limits) for each. metadata: what a filter before that of the rate limits knows of each request, under the
-    name `limits`. Further arguments are settings of the rate limit filter."""
+    name `limits`. tls: what over_tls() returns. Further arguments are settings of the rate limit filter."""
 
-    def __init__(self, weir, routes, domain="shop", metadata=None, **settings):
+    def __init__(self, weir, routes, domain="shop", metadata=None, tls=None, **settings):
         self.weir, self.routes, self.domain, self.settings = weir, routes, domain, settings
-        self.metadata = metadata
+        self.metadata, self.tls = metadata, tls
         self.process = self.backend = None
 
     def configuration(self):
@@ -121,7 +133,7 @@ class Envoy:
             "admin": {"address": address(("127.0.0.1", 0))},
             "static_resources": {
                 "listeners": [listener],
-                "clusters": [cluster("backend", self.backend.server_address), cluster("weir", self.weir, h2=True)],
+                "clusters": [cluster("backend", self.backend.server_address), cluster("weir", self.weir, h2=True, tls=self.tls)],
             },
         }
 
