@@ -88,7 +88,21 @@ static void start_library(void)
     mysql_server_init(0, NULL, NULL);
 }
 
-/* ssl-mode=disabled, required or verify; ssl-ca=FILE. */
+static bool file_option(sv name, enum mysql_option *ret)
+{
+    static const struct {
+        const char *name;
+        enum mysql_option option;
+    } files[] = { { "ssl-ca", MYSQL_OPT_SSL_CA }, { "ssl-cert", MYSQL_OPT_SSL_CERT }, { "ssl-key", MYSQL_OPT_SSL_KEY } };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (sv_eq(name, weir_str(files[i].name))) {
+            *ret = files[i].option;
+            return true;
+        }
+    return false;
+}
+
+/* ssl-mode=disabled, required or verify; ssl-ca=FILE, ssl-cert=FILE, ssl-key=FILE. */
 static int apply_query(struct mysql *m, const char *query, struct weir_error *error)
 {
     sv rest = weir_str(query);
@@ -97,6 +111,7 @@ static int apply_query(struct mysql *m, const char *query, struct weir_error *er
         sv value = sv_cut(&rest, '&');
         sv name = sv_cut(&value, '=');
         char path[1000];
+        enum mysql_option option;
         if (sv_eq(name, SV("ssl-mode")) && sv_eq(value, SV("disabled"))) {
             mysql_optionsv(m->conn, MYSQL_OPT_SSL_ENFORCE, &no);
         } else if (sv_eq(name, SV("ssl-mode")) && (sv_eq(value, SV("required")) || sv_eq(value, SV("verify")))) {
@@ -104,13 +119,13 @@ static int apply_query(struct mysql *m, const char *query, struct weir_error *er
             mysql_optionsv(m->conn, MYSQL_OPT_SSL_ENFORCE, &yes);
             if (value.ptr[0] == 'v')
                 mysql_optionsv(m->conn, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &yes);
-        } else if (sv_eq(name, SV("ssl-ca")) && value.len > 0 && value.len < sizeof path) {
+        } else if (file_option(name, &option) && value.len > 0 && value.len < sizeof path) {
             snprintf(path, sizeof path, "%.*s", SV_FMT(value));
-            mysql_optionsv(m->conn, MYSQL_OPT_SSL_CA, path);
+            mysql_optionsv(m->conn, option, path);
         } else {
             return err_set(error, WEIR_E_INVALID,
                            "%s: invalid option after ?; allowed: socket=PATH, ssl-mode=disabled, ssl-mode=required, "
-                           "ssl-mode=verify, ssl-ca=PATH",
+                           "ssl-mode=verify, ssl-ca=PATH, ssl-cert=PATH, ssl-key=PATH",
                            m->sql.shown);
         }
     }
