@@ -40,9 +40,9 @@ class Place:
 
     def ask(self, how):
         """The status of `weir rules list`, and what it says."""
-        query = {"mysql": f"ssl-mode={'verify' if how == 'verify' else 'required'}&ssl-ca={self.ca.path}",
-                 "postgres": f"sslmode={'verify-full' if how == 'verify' else 'require'}" + (f"&sslrootcert={self.ca.path}" if how == "verify" else "")}
-        address = f"{self.server.address_without_password()}?{query[self.kind]}"
+        query = {"mysql": ("ssl-mode=required", f"ssl-mode=verify&ssl-ca={self.ca.path}"),
+                 "postgres": ("sslmode=require", f"sslmode=verify-full&sslrootcert={self.ca.path}")}[self.kind][how == "verify"]
+        address = f"{self.server.address_without_password()}?{query}"
         environment = {**os.environ, "WEIR_DB_PASSWORD": self.server.password}
         done = subprocess.run([WEIR, *LIST, address], capture_output=True, text=True, check=False, timeout=60, env=environment)
         return done.returncode, done.stderr
