@@ -30,7 +30,7 @@ class Weir(abc.ABC):
     def connect(
         url: str, *, deadline: float = 0.05, when_unreachable: Literal["allow", "refuse"] = "allow"
     ) -> ServiceWeir:
-        """The service at redis://HOST:PORT, unix://PATH or redis://:TOKEN@HOST:PORT. It need not run yet. A call that has
+        """The service at redis://HOST:PORT, unix://PATH or redis://:TOKEN@HOST:PORT; rediss:// is over TLS. It need not run yet. A call that has
         no answer after `deadline` seconds is decided by `when_unreachable`, "allow" or "refuse"."""
         from ._service import ServiceWeir
 
