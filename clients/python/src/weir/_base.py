@@ -30,8 +30,8 @@ class Weir(abc.ABC):
     def connect(
         url: str, *, deadline: float = 0.05, when_unreachable: Literal["allow", "refuse"] = "allow"
     ) -> ServiceWeir:
-        """The service at redis://HOST:PORT, unix://PATH or redis://:TOKEN@HOST:PORT; rediss:// is over TLS. It need not run yet. A call that has
-        no answer after `deadline` seconds is decided by `when_unreachable`, "allow" or "refuse"."""
+        """The service at redis://HOST:PORT, unix://PATH or redis://:TOKEN@HOST:PORT; rediss:// is over TLS. It need not run
+        yet. A call that has no answer after `deadline` seconds is decided by `when_unreachable`, "allow" or "refuse"."""
         from ._service import ServiceWeir
 
         return ServiceWeir(url, _seconds(deadline), when_unreachable)
