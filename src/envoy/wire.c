@@ -76,41 +76,76 @@ enum wire_result wire_next(struct wire_reader *r, struct wire_field *ret)
 
 /* ---- writing ---- */
 
-static void add_varint(struct buf *out, uint64_t value)
+static size_t varint_bytes(uint64_t value)
 {
-    char bytes[VARINT_BYTES_MAX];
-    size_t len = 0;
-    for (; value >= 0x80; value >>= 7)
-        bytes[len++] = (char)(value | 0x80);
-    bytes[len++] = (char)value;
-    buf_add(out, sv_of(bytes, len));
+    return (size_t)(63 - __builtin_clzll(value | 1)) / 7 + 1;
 }
 
-static void add_tag(struct buf *out, uint32_t field, enum wire_type type)
+static uint64_t tag_of(uint32_t field, enum wire_type type)
 {
-    add_varint(out, (uint64_t)field << 3 | type);
+    return (uint64_t)field << 3 | type;
+}
+
+/* Returns the end. */
+static char *varint_at(char *to, uint64_t value)
+{
+    for (; value >= 0x80; value >>= 7)
+        *to++ = (char)(value | 0x80);
+    *to++ = (char)value;
+    return to;
 }
 
 void wire_put_varint(struct buf *out, uint32_t field, uint64_t value)
 {
-    add_tag(out, field, WIRE_VARINT);
-    add_varint(out, value);
+    uint64_t tag = tag_of(field, WIRE_VARINT);
+    char *to = buf_room(out, varint_bytes(tag) + varint_bytes(value));
+    if (to)
+        buf_grown(out, varint_at(varint_at(to, tag), value));
 }
 
 void wire_put_bytes(struct buf *out, uint32_t field, sv bytes)
 {
-    add_tag(out, field, WIRE_BYTES);
-    add_varint(out, bytes.len);
-    buf_add(out, bytes);
+    uint64_t tag = tag_of(field, WIRE_BYTES);
+    char *to = buf_room(out, varint_bytes(tag) + varint_bytes(bytes.len) + bytes.len);
+    if (!to)
+        return;
+    to = varint_at(varint_at(to, tag), bytes.len);
+    if (bytes.len > 0)
+        memcpy(to, bytes.ptr, bytes.len);
+    buf_grown(out, to + bytes.len);
 }
 
 void wire_put_double(struct buf *out, uint32_t field, double value)
 {
-    uint64_t bits;
-    char bytes[8];
+    uint64_t bits, tag = tag_of(field, WIRE_I64);
+    char *to = buf_room(out, varint_bytes(tag) + sizeof bits);
+    if (!to)
+        return;
     memcpy(&bits, &value, sizeof bits);
+    to = varint_at(to, tag);
     for (int i = 0; i < 8; i++)
-        bytes[i] = (char)(bits >> (8 * i));
-    add_tag(out, field, WIRE_I64);
-    buf_add(out, sv_of(bytes, sizeof bytes));
+        *to++ = (char)(bits >> (8 * i));
+    buf_grown(out, to);
+}
+
+/* Most messages have fewer than 128 bytes, and so a length of one byte. */
+size_t wire_open(struct buf *out, uint32_t field)
+{
+    uint64_t tag = tag_of(field, WIRE_BYTES);
+    char *to = buf_room(out, varint_bytes(tag) + 1);
+    if (to)
+        buf_grown(out, varint_at(to, tag) + 1);
+    return out->len;
+}
+
+void wire_close(struct buf *out, size_t start)
+{
+    size_t len = out->len - start, more = varint_bytes(len) - 1;
+    char *end = buf_room(out, more);
+    if (!end)
+        return;
+    if (more > 0)
+        memmove(out->ptr + start + more, out->ptr + start, len);
+    varint_at(out->ptr + start - 1, len);
+    buf_grown(out, end + more);
 }

@@ -31,5 +31,8 @@ enum wire_result wire_next(struct wire_reader *r, struct wire_field *ret);
 void wire_put_varint(struct buf *out, uint32_t field, uint64_t value);
 void wire_put_bytes(struct buf *out, uint32_t field, sv bytes);
 void wire_put_double(struct buf *out, uint32_t field, double value);
+/* A message within: what is written between the two belongs to it. */
+size_t wire_open(struct buf *out, uint32_t field);
+void wire_close(struct buf *out, size_t start);
 
 #endif

@@ -1,114 +1,78 @@
 #include "envoy/envoy.h"
 #include "envoy/wire.h"
 
-enum {
-    STATUS_MAX = 200, /* bytes of one status: a name of 50, and numbers */
-    METADATA_MAX = 600,
-};
-
 static void put_limit(struct buf *out, const struct envoy_status *status)
 {
-    char room[STATUS_MAX], wrapped[16];
-    struct buf limit, multiplier;
-    buf_over(&limit, room, sizeof room);
+    size_t limit = wire_open(out, 2);
     if (status->requests_per_unit)
-        wire_put_varint(&limit, 1, status->requests_per_unit);
+        wire_put_varint(out, 1, status->requests_per_unit);
     if (status->unit)
-        wire_put_varint(&limit, 2, status->unit);
+        wire_put_varint(out, 2, status->unit);
     if (status->name.len)
-        wire_put_bytes(&limit, 3, status->name);
+        wire_put_bytes(out, 3, status->name);
     if (status->multiplier > 1) {
-        buf_over(&multiplier, wrapped, sizeof wrapped);
-        wire_put_varint(&multiplier, 1, status->multiplier);
-        wire_put_bytes(&limit, 4, buf_sv(&multiplier));
+        size_t multiplier = wire_open(out, 4);
+        wire_put_varint(out, 1, status->multiplier);
+        wire_close(out, multiplier);
     }
-    out->failed |= limit.failed;
-    wire_put_bytes(out, 2, buf_sv(&limit));
+    wire_close(out, limit);
 }
 
 /* google.protobuf.Duration */
 static void put_duration(struct buf *out, uint32_t field, int64_t ms)
 {
-    char room[32];
-    struct buf duration;
-    buf_over(&duration, room, sizeof room);
+    size_t duration = wire_open(out, field);
     if (ms >= 1000)
-        wire_put_varint(&duration, 1, (uint64_t)ms / 1000);
+        wire_put_varint(out, 1, (uint64_t)ms / 1000);
     if (ms % 1000)
-        wire_put_varint(&duration, 2, (uint64_t)(ms % 1000) * 1000000);
-    wire_put_bytes(out, field, buf_sv(&duration));
+        wire_put_varint(out, 2, (uint64_t)(ms % 1000) * 1000000);
+    wire_close(out, duration);
 }
 
 static void put_status(struct buf *out, const struct envoy_status *status)
 {
-    char room[STATUS_MAX + 64];
-    struct buf text;
-    buf_over(&text, room, sizeof room);
-    wire_put_varint(&text, 1, status->code);
+    size_t whole = wire_open(out, 2);
+    wire_put_varint(out, 1, status->code);
     if (status->has_limit)
-        put_limit(&text, status);
+        put_limit(out, status);
     if (status->remaining)
-        wire_put_varint(&text, 3, status->remaining);
+        wire_put_varint(out, 3, status->remaining);
     if (status->reset_ms >= 0)
-        put_duration(&text, 4, status->reset_ms);
-    out->failed |= text.failed;
-    wire_put_bytes(out, 2, buf_sv(&text));
+        put_duration(out, 4, status->reset_ms);
+    wire_close(out, whole);
 }
 
 static void put_header(struct buf *out, const struct weir_header *header)
 {
-    char room[STATUS_MAX];
-    struct buf text;
-    buf_over(&text, room, sizeof room);
-    wire_put_bytes(&text, 1, header->name);
-    wire_put_bytes(&text, 2, header->value);
-    out->failed |= text.failed;
-    wire_put_bytes(out, 3, buf_sv(&text));
+    size_t whole = wire_open(out, 3);
+    wire_put_bytes(out, 1, header->name);
+    wire_put_bytes(out, 2, header->value);
+    wire_close(out, whole);
 }
 
-/* One entry of the map `fields` of google.protobuf.Struct. */
-static void put_field(struct buf *out, sv key, const struct buf *value)
+/* One entry of the map `fields` of google.protobuf.Struct; a text, or without one a number. */
+static void put_field(struct buf *out, sv key, const sv *text, double number)
 {
-    char room[METADATA_MAX];
-    struct buf entry;
-    buf_over(&entry, room, sizeof room);
-    wire_put_bytes(&entry, 1, key);
-    wire_put_bytes(&entry, 2, buf_sv(value));
-    out->failed |= entry.failed;
-    wire_put_bytes(out, 1, buf_sv(&entry));
-}
-
-static void put_text_field(struct buf *out, sv key, sv text)
-{
-    char room[METADATA_MAX / 2];
-    struct buf value;
-    buf_over(&value, room, sizeof room);
-    wire_put_bytes(&value, 3, text);
-    out->failed |= value.failed;
-    put_field(out, key, &value);
-}
-
-static void put_number_field(struct buf *out, sv key, double number)
-{
-    char room[16];
-    struct buf value;
-    buf_over(&value, room, sizeof room);
-    wire_put_double(&value, 2, number);
-    put_field(out, key, &value);
+    size_t entry = wire_open(out, 1);
+    wire_put_bytes(out, 1, key);
+    size_t value = wire_open(out, 2);
+    if (text)
+        wire_put_bytes(out, 3, *text);
+    else
+        wire_put_double(out, 2, number);
+    wire_close(out, value);
+    wire_close(out, entry);
 }
 
 static void put_refusal(struct buf *out, const struct envoy_refusal *refusal)
 {
-    char room[METADATA_MAX];
-    struct buf metadata;
-    buf_over(&metadata, room, sizeof room);
-    put_text_field(&metadata, SV("rule"), refusal->rule);
-    put_text_field(&metadata, SV("limit"), refusal->limit);
-    put_number_field(&metadata, SV("descriptor"), (double)refusal->descriptor);
+    size_t metadata = wire_open(out, 6);
+    put_field(out, SV("rule"), &refusal->rule, 0);
+    put_field(out, SV("limit"), &refusal->limit, 0);
+    put_field(out, SV("descriptor"), NULL, (double)refusal->descriptor);
     if (refusal->retry_after_ms >= 0)
-        put_number_field(&metadata, SV("retry_after_ms"), (double)refusal->retry_after_ms);
-    out->failed |= metadata.failed;
-    wire_put_bytes(out, 6, buf_sv(&metadata));
+        put_field(out, SV("retry_after_ms"), NULL, (double)refusal->retry_after_ms);
+    wire_close(out, metadata);
 }
 
 void envoy_write_answer(struct buf *out, const struct envoy_answer *answer)
