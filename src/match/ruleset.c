@@ -147,14 +147,21 @@ static bool method_holds(struct visit *v, const struct compiled_rule *rule)
 /* Attributes that are made of the lists of a request: its headers and its descriptor. */
 #define MADE_OF_LISTS (BIT(ATTR_HEADER) | BIT(ATTR_DESCRIPTOR) | BIT(ATTR_DESCRIPTOR_KEYS))
 
+/* The text of all entries is made only if it is needed: rules for limits that a request brings count by it, and seldom
+ * apply. */
+static bool list_has(const struct rule_by *by, struct facts *facts)
+{
+    if (by->attribute == ATTR_DESCRIPTOR && by->name.len == 0)
+        return facts->request->descriptor_count > 0;
+    return fact_is_there(by, facts_attribute(facts, by));
+}
+
 /* Those of `by` are there. */
 static __attribute__((noinline)) bool lists_have_them(const struct rule *rule, struct facts *facts)
 {
-    for (size_t i = 0; i < rule->by_count; i++) {
-        const struct rule_by *by = &rule->by[i];
-        if (MADE_OF_LISTS & BIT(by->attribute) && !fact_is_there(by, facts_attribute(facts, by)))
+    for (size_t i = 0; i < rule->by_count; i++)
+        if (MADE_OF_LISTS & BIT(rule->by[i].attribute) && !list_has(&rule->by[i], facts))
             return false;
-    }
     return true;
 }
 

@@ -193,19 +193,28 @@ static void add_byte(struct text *t, char c)
 
 static void add_bytes(struct text *t, sv part)
 {
-    for (size_t i = 0; i < part.len; i++)
-        add_byte(t, part.ptr[i]);
+    if (part.len > DESCRIPTOR_TEXT_MAX - t->len) {
+        for (size_t i = 0; i < part.len; i++)
+            add_byte(t, part.ptr[i]);
+        return;
+    }
+    if (part.len > 0)
+        memcpy(t->room + t->len, part.ptr, part.len);
+    t->len += part.len;
 }
 
 static void add_escaped(struct text *t, sv part, char mark)
 {
+    size_t from = 0;
     for (size_t i = 0; i < part.len; i++) {
         char code[3];
-        if (is_escaped(part.ptr[i], mark))
-            add_bytes(t, sv_of(code, put_escaped(code, part.ptr[i])));
-        else
-            add_byte(t, part.ptr[i]);
+        if (!is_escaped(part.ptr[i], mark))
+            continue;
+        add_bytes(t, sv_of(part.ptr + from, i - from));
+        add_bytes(t, sv_of(code, put_escaped(code, part.ptr[i])));
+        from = i + 1;
     }
+    add_bytes(t, sv_from(part, from));
 }
 
 sv descriptor_keys(const struct weir_request *request, char room[DESCRIPTOR_TEXT_MAX])
