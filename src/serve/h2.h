@@ -81,6 +81,9 @@ struct h2_service {
     void (*drain)(struct h2_stream *stream); /* of a watch, when the loop begins to drain: ends it */
 };
 
+/* uv_hrtime() when its connection was read last. */
+uint64_t h2_read_ns(const struct h2_stream *stream);
+
 /* ---- answering ---- */
 
 /* Answers with one message, whose bytes are copied, and the status GRPC_OK. */

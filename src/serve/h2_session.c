@@ -163,7 +163,16 @@ static void part(struct h2_stream *s)
     c->open--;
     leave_generation(s);
     c->closed_some = true;
+    c->current = c->current == s ? NULL : c->current;
     stream_release(s);
+}
+
+/* What comes for a stream comes in pieces, one after another. */
+static struct h2_stream *stream_of(struct h2_conn *c, int32_t id)
+{
+    if (!c->current || c->current->id != id)
+        c->current = nghttp2_session_get_stream_user_data(c->session, id);
+    return c->current;
 }
 
 /* Something is to be sent. In the turn of its connection it is sent at the end; else soon. */
@@ -383,6 +392,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     join(c, s);
     c->allowance += ALLOWANCE_PER_STREAM;
     nghttp2_session_set_stream_user_data(session, s->id, s);
+    c->current = s;
     return 0;
 }
 
@@ -390,16 +400,18 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
                      const uint8_t *value, size_t value_len, uint8_t flags, void *data)
 {
     struct h2_conn *c = data;
-    struct h2_stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    struct h2_stream *s = stream_of(c, frame->hd.stream_id);
     size_t most = c->h2->loop->server->config.header_bytes;
-    (void)flags;
+    (void)session, (void)flags;
     if (!s || frame->hd.type != NGHTTP2_HEADERS)
         return 0;
     s->header_bytes += name_len + value_len + HEADER_COST;
     s->header_count++;
-    if (s->header_bytes > most * HEADERS_IGNORED || s->header_count > H2_HEADERS_MAX * HEADERS_IGNORED)
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    if (frame->headers.cat == NGHTTP2_HCAT_REQUEST && s->header_bytes <= most && s->header_count <= H2_HEADERS_MAX)
+    if (__builtin_expect(s->header_bytes > most || s->header_count > H2_HEADERS_MAX, 0)) {
+        bool ignored = s->header_bytes <= most * HEADERS_IGNORED && s->header_count <= H2_HEADERS_MAX * HEADERS_IGNORED;
+        return ignored ? 0 : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    }
+    if (frame->headers.cat == NGHTTP2_HCAT_REQUEST)
         c->h2->service->header(s, sv_of((const char *)name, name_len), sv_of((const char *)value, value_len));
     return 0;
 }
@@ -432,9 +444,9 @@ static void complete(struct h2_stream *s)
 static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *bytes, size_t len, void *data)
 {
     struct h2_conn *c = data;
-    struct h2_stream *s = nghttp2_session_get_stream_user_data(session, id);
+    struct h2_stream *s = stream_of(c, id);
     size_t most = c->h2->loop->server->config.request_bytes + PREFIX;
-    (void)flags;
+    (void)session, (void)flags;
     if (!s || s->state != H2_RECEIVING || s->drop)
         return 0;
     if (len > most - s->body.len) {
@@ -455,16 +467,17 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
     struct h2_conn *c = data;
     struct h2_stream *s = NULL;
     bool ends = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+    (void)session;
     switch (frame->hd.type) {
     case NGHTTP2_HEADERS:
-        s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+        s = stream_of(c, frame->hd.stream_id);
         if (s && frame->headers.cat == NGHTTP2_HCAT_REQUEST)
             headers_done(s);
         if (s && ends)
             complete(s);
         break;
     case NGHTTP2_DATA:
-        s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+        s = stream_of(c, frame->hd.stream_id);
         if (s && ends)
             complete(s);
         break;
@@ -491,14 +504,19 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 
 static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *data)
 {
-    struct h2_stream *s = nghttp2_session_get_stream_user_data(session, id);
-    (void)code, (void)data;
+    struct h2_stream *s = stream_of(data, id);
+    (void)session, (void)code;
     if (s)
         part(s);
     return 0;
 }
 
 /* ---- time ---- */
+
+uint64_t h2_read_ns(const struct h2_stream *s)
+{
+    return s->conn->read_ns;
+}
 
 void h2_session_sweep(struct h2_conn *c, uint64_t began_before_ns, uint64_t now_ns)
 {

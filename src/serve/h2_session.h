@@ -40,6 +40,7 @@ struct h2_conn {
     struct h2 *h2;
     nghttp2_session *session;       /* NULL: nothing has come yet */
     struct h2_stream *first, *last; /* streams, oldest first */
+    struct h2_stream *current;      /* the one that was looked up last */
     unsigned open, watching, receiving;
     unsigned generation, generation_open; /* streams whose time the connection's is */
     bool closed_some;                     /* a stream was closed in this turn */
