@@ -47,6 +47,7 @@ HEADERS = (
     ("x-forwarded-for", "10.0.0.1"),
 )
 CONNECTIONS, STREAMS = 4, 25
+KEYS = 1000000  # users
 RATE = 1000  # requests a second through Envoy
 
 
@@ -119,26 +120,26 @@ class EnvoyBench(Bench):
 
     # ---- calls, as many as it answers ----
 
-    def ask(self, folder, side):
+    def ask(self, folder, side, keys):
         """(decisions a second, CPU microseconds of the servers for each, how busy their CPU was)"""
         before = sum(cpu_s(server.process.pid) for server in side)
-        words = (side[0].port, METHOD, f"{folder}/call", CONNECTIONS, STREAMS, self.options.seconds, 0)
+        words = (side[0].port, METHOD, f"{folder}/call", CONNECTIONS, STREAMS, self.options.seconds, 0, keys)
         found = json.loads(client(self.program("bench/h2_load"), *words, *(word for pair in HEADERS for word in pair)))
         used_s = sum(cpu_s(server.process.pid) for server in side) - before
         each_s = used_s / found["answered"]
         return found["rate"], each_s * 1e6, each_s * found["rate"]
 
-    def measure(self, folder, sides):
+    def measure(self, folder, sides, keys):
         """{name of a side: [(decisions a second, CPU of each, how busy), …]}"""
         result = {name: [] for name in sides}
         for side in sides.values():
-            self.ask(folder, side)
-        for values in self.rounds(*(lambda s=side: self.ask(folder, s) for side in sides.values())):
+            self.ask(folder, side, keys)
+        for values in self.rounds(*(lambda s=side: self.ask(folder, s, keys) for side in sides.values())):
             texts = []
             for name, (rate, cpu_us, busy) in zip(sides, values):
                 result[name].append((rate, cpu_us, busy))
                 texts.append(f"{name} {rate:,.0f}/s {cpu_us:.2f} µs ({busy:.0%})")
-            self.say(f"  {'; '.join(texts)}")
+            self.say(f"  {keys:,} users: {'; '.join(texts)}")
         return result
 
     def write_call(self, folder):
@@ -150,8 +151,9 @@ class EnvoyBench(Bench):
             self.write_call(folder)
             weir = self.weir(folder)
             floor = self.floor_server(folder, weir)
-            result = self.measure(folder, {"weir": weir, "nghttp2": floor})
-            self.compare("gRPC, 100 streams", result, "nghttp2", 0.8, 1 / 0.8, unit="decisions")
+            for what, keys, wanted in (("the same call", 1, 0.8), ("1M users", KEYS, None)):
+                result = self.measure(folder, {"weir": weir, "nghttp2": floor}, keys)
+                self.compare(f"100 streams, {what}", result, "nghttp2", wanted, wanted and 1 / wanted, unit="decisions")
             self.stop(weir, floor)
 
     def reference(self):
@@ -161,8 +163,8 @@ class EnvoyBench(Bench):
         with tempfile.TemporaryDirectory() as folder:
             self.write_call(folder)
             sides = {"weir": self.weir(folder), "ratelimit with Redis": self.reference_server(folder)}
-            result = self.measure(folder, sides)
-            self.compare("gRPC, 100 streams", result, "ratelimit with Redis", 4, 1 / 8, unit="decisions")
+            result = self.measure(folder, sides, KEYS)
+            self.compare("100 streams, 1M users", result, "ratelimit with Redis", 4, 1 / 8, unit="decisions")
             self.stop(*sides.values())
 
     # ---- through Envoy ----
@@ -212,7 +214,7 @@ class EnvoyBench(Bench):
         return Server(home, port, "nginx", "-e", os.path.join(home, "error.log"), "-c", path, pin=False)
 
     def paced(self, port):
-        words = (port, "/orders", "-", CONNECTIONS, STREAMS * 10, self.options.seconds, RATE, "x-user", "ann")
+        words = (port, "/orders", "-", CONNECTIONS, STREAMS * 10, self.options.seconds, RATE, 1, "x-user", "ann")
         return json.loads(client(self.program("bench/h2_load"), *words, pin=False))
 
     def proxy(self):

@@ -1,9 +1,9 @@
 /* Requests over HTTP/2, made of bytes that are known beforehand, so that the client takes less of a CPU than any server.
  * (One that is built on nghttp2, such as h2load, takes several times what the server does: it would be what is measured.)
  *
- *   h2_load PORT PATH BODY CONNECTIONS STREAMS SECONDS RATE [NAME VALUE]…
+ *   h2_load PORT PATH BODY CONNECTIONS STREAMS SECONDS RATE KEYS [NAME VALUE]…
  *
- * BODY is a file with a call of gRPC, whose last bytes are digits: each call has others there. "-": requests are a GET.
+ * BODY is a file with a call of gRPC, whose last six bytes become one of KEYS numbers. "-": requests are a GET.
  * RATE 0: STREAMS on each connection are always under way. Else so many requests a second, and each answer's time begins
  * when its request was to be sent, so that a server that stalls is charged for all that had to wait.
  *
@@ -50,7 +50,7 @@ struct connection {
 static struct connection *connections[CONNECTIONS_MAX];
 static uint8_t first_block[BLOCK_MAX], block[BLOCK_MAX], body[BODY_MAX];
 static size_t first_block_len, block_len, body_len;
-static uint64_t random_state = 88172645463325252u;
+static uint64_t random_state = 88172645463325252u, keys;
 static uint32_t took_us[TOOK_MAX_US];
 static unsigned long answered;
 
@@ -87,7 +87,7 @@ static void put_request(struct connection *c, int64_t due_ns)
     c->streams[id / 2 % STREAMS_MAX] = (struct stream){ .due_ns = due_ns };
     put_frame(c, HEADERS, END_HEADERS | (body_len ? 0 : END_STREAM), id, bytes, id == 1 ? first_block_len : block_len);
     if (body_len) {
-        uint64_t number = next_random(&random_state);
+        uint64_t number = next_random(&random_state) % keys;
         for (size_t i = 0; i < DIGITS; i++, number /= 10)
             body[body_len - 1 - i] = (uint8_t)('0' + number % 10);
         put_frame(c, DATA, END_STREAM, id, body, body_len);
@@ -225,20 +225,24 @@ static size_t deflate_with(nghttp2_hd_deflater *deflater, const nghttp2_nv *head
     return (size_t)n;
 }
 
+static nghttp2_nv header_of(const char *name, const char *value)
+{
+    return (nghttp2_nv){ (uint8_t *)name, (uint8_t *)value, strlen(name), strlen(value), 0 };
+}
+
 /* The first request of a connection fills the server's table of headers; all later ones have the same bytes, those that
  * Envoy would send, too. */
 static void make_blocks(const char *path, char **more, size_t more_count)
 {
-    nghttp2_nv headers[32];
+    enum { OWN = 4, COUNT_MAX = 16 };
+    nghttp2_nv headers[COUNT_MAX] = { header_of(":method", body_len ? "POST" : "GET"), header_of(":path", path),
+                                      header_of(":scheme", "http"), header_of(":authority", "weir") };
     nghttp2_hd_deflater *deflater;
-    const char *pairs[8] = { ":method", body_len ? "POST" : "GET", ":path", path, ":scheme", "http", ":authority", "weir" };
-    size_t count = 0;
-    if (more_count > 24 || nghttp2_hd_deflate_new(&deflater, 4096) != 0)
-        refuse("too many headers");
-    for (size_t i = 0; i + 1 < 8 + more_count; i += 2) {
-        const char *name = i < 8 ? pairs[i] : more[i - 8], *value = i < 8 ? pairs[i + 1] : more[i - 7];
-        headers[count++] = (nghttp2_nv){ (uint8_t *)name, (uint8_t *)value, strlen(name), strlen(value), 0 };
-    }
+    size_t count = OWN;
+    for (size_t i = 0; i + 1 < more_count && count < COUNT_MAX; i += 2)
+        headers[count++] = header_of(more[i], more[i + 1]);
+    if (more_count != 2 * (count - OWN) || nghttp2_hd_deflate_new(&deflater, 4096) != 0)
+        refuse("arguments");
     first_block_len = deflate_with(deflater, headers, count, first_block);
     block_len = deflate_with(deflater, headers, count, block);
     nghttp2_hd_deflate_del(deflater);
@@ -246,11 +250,11 @@ static void make_blocks(const char *path, char **more, size_t more_count)
 
 static void read_body(const char *path)
 {
-    FILE *file = strcmp(path, "-") ? fopen(path, "rb") : NULL;
-    if (!file && strcmp(path, "-"))
-        die(path);
-    if (!file)
+    if (strcmp(path, "-") == 0)
         return;
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        die(path);
     body_len = fread(body, 1, sizeof body, file);
     fclose(file);
     if (body_len < DIGITS)
@@ -335,18 +339,20 @@ static unsigned quantile_us(double part)
 
 int main(int argc, char **argv)
 {
-    if (argc < 8) {
-        fputs("usage: h2_load PORT PATH BODY CONNECTIONS STREAMS SECONDS RATE [NAME VALUE]...\n", stderr);
+    if (argc < 9) {
+        fputs("usage: h2_load PORT PATH BODY CONNECTIONS STREAMS SECONDS RATE KEYS [NAME VALUE]...\n", stderr);
         return 2;
     }
     struct load load = { .count = strtoul(argv[4], NULL, 10),
                          .streams = strtoul(argv[5], NULL, 10),
                          .rate = strtoul(argv[7], NULL, 10) };
     int epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (load.count == 0 || load.count > CONNECTIONS_MAX || load.streams == 0 || load.streams > STREAMS_MAX / 2 || epoll < 0)
+    keys = strtoul(argv[8], NULL, 10);
+    if (keys == 0 || load.count == 0 || load.count > CONNECTIONS_MAX || load.streams == 0 ||
+        load.streams > STREAMS_MAX / 2 || epoll < 0)
         die("arguments");
     read_body(argv[3]);
-    make_blocks(argv[2], argv + 8, (size_t)argc - 8);
+    make_blocks(argv[2], argv + 9, (size_t)argc - 9);
     for (uint32_t i = 0; i < load.count; i++)
         begin_connection(calloc(1, sizeof(struct connection)), argv[1], epoll, i);
     if (load.rate)
