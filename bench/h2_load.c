@@ -1,5 +1,5 @@
 /* Requests over HTTP/2, made of bytes that are known beforehand, so that the client takes less of a CPU than any server.
- * (One that is built on nghttp2, such as h2load, takes several times what the server does: it would be what is measured.)
+ * (One that is built on nghttp2, such as h2load, takes more than the bare server does: it would be what is measured.)
  *
  *   h2_load PORT PATH BODY CONNECTIONS STREAMS SECONDS RATE KEYS [NAME VALUE]…
  *
