@@ -64,7 +64,7 @@ struct h2_stream {
     unsigned generation;
     bool watch, ended; /* a stream of several messages; its last one is known */
     bool plain;        /* without trailers */
-    size_t header_bytes, header_count;
+    size_t header_bytes, header_count, header_bytes_most;
     size_t body_cap, answer_len, answer_cap, answer_sent;
     char *body_ptr, *answer_ptr;
     enum grpc_status status; /* of the trailers */

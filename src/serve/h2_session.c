@@ -168,11 +168,15 @@ static void part(struct h2_stream *s)
 }
 
 /* What comes for a stream comes in pieces, one after another. */
-static struct h2_stream *stream_of(struct h2_conn *c, int32_t id)
+static __attribute__((noinline)) struct h2_stream *find_stream(struct h2_conn *c, int32_t id)
 {
-    if (!c->current || c->current->id != id)
-        c->current = nghttp2_session_get_stream_user_data(c->session, id);
+    c->current = nghttp2_session_get_stream_user_data(c->session, id);
     return c->current;
+}
+
+static inline struct h2_stream *stream_of(struct h2_conn *c, int32_t id)
+{
+    return c->current && c->current->id == id ? c->current : find_stream(c, id);
 }
 
 /* Something is to be sent. In the turn of its connection it is sent at the end; else soon. */
@@ -389,6 +393,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     s->id = frame->hd.stream_id;
     s->began_ns = c->read_ns;
     s->deadline_ns = UINT64_MAX;
+    s->header_bytes_most = s->loop->server->config.header_bytes;
     join(c, s);
     c->allowance += ALLOWANCE_PER_STREAM;
     nghttp2_session_set_stream_user_data(session, s->id, s);
@@ -396,21 +401,24 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return 0;
 }
 
+/* More headers than so many times the maximum. */
+static inline bool has_too_many(const struct h2_stream *s, size_t times)
+{
+    return s->header_bytes > s->header_bytes_most * times || s->header_count > H2_HEADERS_MAX * times;
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_len,
                      const uint8_t *value, size_t value_len, uint8_t flags, void *data)
 {
     struct h2_conn *c = data;
     struct h2_stream *s = stream_of(c, frame->hd.stream_id);
-    size_t most = c->h2->loop->server->config.header_bytes;
     (void)session, (void)flags;
     if (!s || frame->hd.type != NGHTTP2_HEADERS)
         return 0;
     s->header_bytes += name_len + value_len + HEADER_COST;
     s->header_count++;
-    if (__builtin_expect(s->header_bytes > most || s->header_count > H2_HEADERS_MAX, 0)) {
-        bool ignored = s->header_bytes <= most * HEADERS_IGNORED && s->header_count <= H2_HEADERS_MAX * HEADERS_IGNORED;
-        return ignored ? 0 : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    }
+    if (__builtin_expect(has_too_many(s, 1), 0))
+        return has_too_many(s, HEADERS_IGNORED) ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
     if (frame->headers.cat == NGHTTP2_HCAT_REQUEST)
         c->h2->service->header(s, sv_of((const char *)name, name_len), sv_of((const char *)value, value_len));
     return 0;
@@ -419,7 +427,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 static void headers_done(struct h2_stream *s)
 {
     struct h2 *h2 = s->conn->h2;
-    if (s->header_bytes > h2->loop->server->config.header_bytes || s->header_count > H2_HEADERS_MAX)
+    if (has_too_many(s, 1))
         h2->service->refuse(s, H2_HEADERS_TOO_LARGE);
     else
         h2->service->headers_done(s);
@@ -545,6 +553,7 @@ void h2_session_find_due(struct h2_conn *c)
 
 int h2_session_setup(struct h2 *h2)
 {
+    h2_memory_init(&h2->memory);
     if (nghttp2_session_callbacks_new(&h2->callbacks) != 0 || nghttp2_option_new(&h2->option) != 0)
         return UV_ENOMEM;
     nghttp2_session_callbacks_set_on_begin_frame_callback(h2->callbacks, on_begin_frame);
@@ -568,6 +577,7 @@ void h2_session_teardown(struct h2 *h2)
     }
     nghttp2_session_callbacks_del(h2->callbacks);
     nghttp2_option_del(h2->option);
+    h2_memory_done(&h2->memory);
 }
 
 bool h2_session_begin(struct h2_conn *c)
@@ -577,7 +587,8 @@ bool h2_session_begin(struct h2_conn *c)
                                           { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, header_bytes } };
     c->allowance = ALLOWANCE_MAX;
     c->allowance_ms = loop_now_ms(c->h2->loop);
-    return nghttp2_session_server_new2(&c->session, c->h2->callbacks, c, c->h2->option) == 0 &&
+    return nghttp2_session_server_new3(&c->session, c->h2->callbacks, c, c->h2->option, h2_memory_calls(&c->h2->memory)) ==
+               0 &&
            nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof settings[0]) == 0;
 }
 

@@ -5,6 +5,7 @@
 #include <nghttp2/nghttp2.h>
 
 #include "serve/h2.h"
+#include "serve/h2_memory.h"
 
 enum {
     H2_INPUT_BYTES = 64 << 10,
@@ -19,6 +20,7 @@ struct h2 {
     const struct h2_service *service;
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;
+    struct h2_memory memory;   /* of the sessions */
     struct byte_budget budget; /* of streams, and of bodies, answers and output that do not fit into what each stream has */
     struct h2_conn *conns;
     struct h2_conn *dirty; /* have something to send, outside of their turn */
