@@ -22,6 +22,15 @@ size_t utf8_length(sv s)
 bool utf8_valid(sv s)
 {
     while (s.len > 0) {
+        /* Most texts are ASCII, and are looked at eight bytes at a time. */
+        size_t ascii = 0;
+        while (s.len - ascii >= 8 && !(sv_word(s.ptr + ascii) & UINT64_C(0x8080808080808080)))
+            ascii += 8;
+        while (ascii < s.len && (unsigned char)s.ptr[ascii] < 0x80)
+            ascii++;
+        s = sv_from(s, ascii);
+        if (s.len == 0)
+            return true;
         size_t n = utf8_length(s);
         if (n == 0)
             return false;

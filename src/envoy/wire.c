@@ -44,7 +44,7 @@ static bool read_bytes(struct wire_reader *r, sv *ret)
     return true;
 }
 
-enum wire_result wire_next(struct wire_reader *r, struct wire_field *ret)
+enum wire_result wire_next_slowly(struct wire_reader *r, struct wire_field *ret)
 {
     uint64_t tag;
     bool good = false;
@@ -76,76 +76,21 @@ enum wire_result wire_next(struct wire_reader *r, struct wire_field *ret)
 
 /* ---- writing ---- */
 
-static size_t varint_bytes(uint64_t value)
+char *wire_put_double(char *to, uint32_t field, double value)
 {
-    return (size_t)(63 - __builtin_clzll(value | 1)) / 7 + 1;
-}
-
-static uint64_t tag_of(uint32_t field, enum wire_type type)
-{
-    return (uint64_t)field << 3 | type;
-}
-
-/* Returns the end. */
-static char *varint_at(char *to, uint64_t value)
-{
-    for (; value >= 0x80; value >>= 7)
-        *to++ = (char)(value | 0x80);
-    *to++ = (char)value;
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    to = wire_put_tag(to, field, WIRE_I64);
+    for (int i = 0; i < 8; i++)
+        *to++ = (char)(bits >> (8 * i));
     return to;
 }
 
-void wire_put_varint(struct buf *out, uint32_t field, uint64_t value)
+char *wire_close_long(char *start, char *end)
 {
-    uint64_t tag = tag_of(field, WIRE_VARINT);
-    char *to = buf_room(out, varint_bytes(tag) + varint_bytes(value));
-    if (to)
-        buf_grown(out, varint_at(varint_at(to, tag), value));
-}
-
-void wire_put_bytes(struct buf *out, uint32_t field, sv bytes)
-{
-    uint64_t tag = tag_of(field, WIRE_BYTES);
-    char *to = buf_room(out, varint_bytes(tag) + varint_bytes(bytes.len) + bytes.len);
-    if (!to)
-        return;
-    to = varint_at(varint_at(to, tag), bytes.len);
-    if (bytes.len > 0)
-        memcpy(to, bytes.ptr, bytes.len);
-    buf_grown(out, to + bytes.len);
-}
-
-void wire_put_double(struct buf *out, uint32_t field, double value)
-{
-    uint64_t bits, tag = tag_of(field, WIRE_I64);
-    char *to = buf_room(out, varint_bytes(tag) + sizeof bits);
-    if (!to)
-        return;
-    memcpy(&bits, &value, sizeof bits);
-    to = varint_at(to, tag);
-    for (int i = 0; i < 8; i++)
-        *to++ = (char)(bits >> (8 * i));
-    buf_grown(out, to);
-}
-
-/* Most messages have fewer than 128 bytes, and so a length of one byte. */
-size_t wire_open(struct buf *out, uint32_t field)
-{
-    uint64_t tag = tag_of(field, WIRE_BYTES);
-    char *to = buf_room(out, varint_bytes(tag) + 1);
-    if (to)
-        buf_grown(out, varint_at(to, tag) + 1);
-    return out->len;
-}
-
-void wire_close(struct buf *out, size_t start)
-{
-    size_t len = out->len - start, more = varint_bytes(len) - 1;
-    char *end = buf_room(out, more);
-    if (!end)
-        return;
-    if (more > 0)
-        memmove(out->ptr + start + more, out->ptr + start, len);
-    varint_at(out->ptr + start - 1, len);
-    buf_grown(out, end + more);
+    char length[VARINT_BYTES_MAX];
+    size_t len = (size_t)(end - start), bytes = (size_t)(wire_put(length, len) - length);
+    memmove(start - 1 + bytes, start, len);
+    memcpy(start - 1, length, bytes);
+    return end - 1 + bytes;
 }
