@@ -126,18 +126,31 @@ static void take_timeout(struct h2_stream *stream, sv text)
             number < (UINT64_MAX - stream->began_ns) / unit_ns ? stream->began_ns + number * unit_ns : UINT64_MAX;
 }
 
+/* Most headers are not needed, and differ from these in their length. */
 static void on_header(struct h2_stream *stream, sv name, sv value)
 {
-    if (sv_eq(name, SV(":path")))
-        take_path(stream, value);
-    else if (sv_eq(name, SV(":method")))
-        stream->post = sv_eq(value, SV("POST"));
-    else if (sv_eq(name, SV("content-type")))
-        stream->grpc = is_grpc(value);
-    else if (sv_eq(name, SV("grpc-timeout")))
-        take_timeout(stream, value);
-    else if (sv_eq(name, SV("authorization")) && stream->loop->tokens.decide[0])
-        stream->token = token_is_bearer(stream->loop->tokens.decide, value);
+    switch (name.len) {
+    case sizeof ":path" - 1:
+        if (sv_eq(name, SV(":path")))
+            take_path(stream, value);
+        break;
+    case sizeof ":method" - 1:
+        if (sv_eq(name, SV(":method")))
+            stream->post = sv_eq(value, SV("POST"));
+        break;
+    case sizeof "content-type" - 1: /* as long as grpc-timeout */
+        if (sv_eq(name, SV("content-type")))
+            stream->grpc = is_grpc(value);
+        else if (sv_eq(name, SV("grpc-timeout")))
+            take_timeout(stream, value);
+        break;
+    case sizeof "authorization" - 1:
+        if (sv_eq(name, SV("authorization")) && stream->loop->tokens.decide[0])
+            stream->token = token_is_bearer(stream->loop->tokens.decide, value);
+        break;
+    default:
+        break;
+    }
 }
 
 static bool has_token(const struct h2_stream *stream, const struct method *method)
