@@ -296,9 +296,10 @@ static __attribute__((noinline)) size_t find_entries(const struct ruleset *rules
                                                      uint32_t lists[RULESET_LISTS_MAX], size_t count)
 {
     const struct weir_request *request = facts->request;
+    bool plain = facts_descriptor_plain(facts);
     for (size_t i = 0; i < request->descriptor_count && i < WEIR_DESCRIPTOR_MAX; i++) {
         char room[DESCRIPTOR_KEY_MAX];
-        sv name = descriptor_name(request, i, room);
+        sv name = plain ? request->descriptor[i].name : descriptor_name(request, i, room);
         uint32_t list = name.len > 0 ? entry_list(ruleset, name, request->descriptor[i].value) : TABLE_NONE;
         if (list == TABLE_NONE)
             continue;
