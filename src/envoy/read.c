@@ -104,20 +104,40 @@ static bool take_limit(struct reader *r, const struct wire_field *field, struct 
     return r->error == ENVOY_OK;
 }
 
-static bool take_entry(struct reader *r, const struct wire_field *field)
+/* An entry as most are written: key, value and nothing else, each shorter than 128 bytes. */
+static bool read_usual_entry(sv bytes, sv *key, sv *value)
+{
+    const unsigned char *p = (const unsigned char *)bytes.ptr;
+    if (bytes.len < 4 || p[0] != (1 << 3 | WIRE_BYTES) || p[1] > bytes.len - 4 || p[1] >= 0x80)
+        return false;
+    *key = sv_of(bytes.ptr + 2, p[1]);
+    *value = sv_of(key->ptr + key->len + 2, bytes.len - 4 - key->len);
+    p += 2 + key->len;
+    return p[0] == (2 << 3 | WIRE_BYTES) && p[1] < 0x80 && p[1] == value->len;
+}
+
+/* Any other. */
+static bool read_entry(struct reader *r, sv bytes, sv *key, sv *value)
 {
     struct wire_field inner;
-    sv key = SV(""), value = SV("");
-    if (!wants(r, field, WIRE_BYTES, "descriptors.entries"))
-        return false;
-    struct wire_reader at = wire_begin(field->bytes);
+    struct wire_reader at = wire_begin(bytes);
+    *key = *value = SV("");
     while (next(r, &at, &inner, "descriptors.entries")) {
-        if (inner.number == 1 && !take_text(r, &inner, "descriptors.entries.key", &key))
+        if (inner.number == 1 && !take_text(r, &inner, "descriptors.entries.key", key))
             return false;
-        if (inner.number == 2 && !take_bytes(r, &inner, "descriptors.entries.value", &value))
+        if (inner.number == 2 && !take_bytes(r, &inner, "descriptors.entries.value", value))
             return false;
     }
-    if (r->error != ENVOY_OK)
+    return r->error == ENVOY_OK;
+}
+
+static bool take_entry(struct reader *r, const struct wire_field *field)
+{
+    sv key, value;
+    if (!wants(r, field, WIRE_BYTES, "descriptors.entries"))
+        return false;
+    bool usual = read_usual_entry(field->bytes, &key, &value) && utf8_valid(key);
+    if (!usual && !read_entry(r, field->bytes, &key, &value))
         return false;
     if (!envoy_add_entry(r->request, key, value, r->why))
         r->error = ENVOY_TOO_MANY;
