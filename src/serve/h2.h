@@ -8,6 +8,7 @@
 
 #include "serve/byte_queue.h"
 #include "serve/event_loop.h"
+#include "serve/h2_fields.h"
 
 enum {
     H2_STREAMS_MAX = 256,   /* of a connection at the same time; a client opens another connection for more */
@@ -65,6 +66,7 @@ struct h2_stream {
     bool watch, ended; /* a stream of several messages; its last one is known */
     bool plain;        /* without trailers */
     size_t header_bytes, header_count, header_bytes_most;
+    struct h2_fields fields;
     size_t body_cap, answer_len, answer_cap, answer_sent;
     char *body_ptr, *answer_ptr;
     enum grpc_status status; /* of the trailers */

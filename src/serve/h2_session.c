@@ -407,26 +407,82 @@ static inline bool has_too_many(const struct h2_stream *s, size_t times)
     return s->header_bytes > s->header_bytes_most * times || s->header_count > H2_HEADERS_MAX * times;
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_len,
-                     const uint8_t *value, size_t value_len, uint8_t flags, void *data)
+static void refuse_malformed(struct h2_stream *s)
+{
+    if (s->state != H2_RECEIVING)
+        return;
+    set_answered(s);
+    reset(s, NGHTTP2_PROTOCOL_ERROR);
+}
+
+static sv text_of(nghttp2_rcbuf *buf)
+{
+    nghttp2_vec bytes = nghttp2_rcbuf_get_buf(buf);
+    return sv_of((const char *)bytes.base, bytes.len);
+}
+
+static void forget(struct h2_known *known)
+{
+    if (known->name) {
+        nghttp2_rcbuf_decref(known->name);
+        nghttp2_rcbuf_decref(known->value);
+    }
+    known->name = known->value = NULL;
+}
+
+/* Judges a field, and remembers it unless it is long or a secret. Some clients send the same bytes anew each time. */
+static __attribute__((noinline)) void learn(struct h2_known *known, nghttp2_rcbuf *name, nghttp2_rcbuf *value,
+                                            uint8_t flags)
+{
+    sv name_text = text_of(name), value_text = text_of(value);
+    if (known->name && sv_eq(known->name_text, name_text) && sv_eq(known->value_text, value_text))
+        return;
+    forget(known);
+    known->name_text = name_text;
+    known->value_text = value_text;
+    size_t bytes = name_text.len + value_text.len + HEADER_COST;
+    known->bytes = bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
+    known->field = h2_field_judge(known->name_text, known->value_text);
+    if (flags & NGHTTP2_NV_FLAG_NO_INDEX || bytes > H2_KNOWN_BYTES)
+        return;
+    nghttp2_rcbuf_incref(name);
+    nghttp2_rcbuf_incref(value);
+    known->name = name;
+    known->value = value;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghttp2_rcbuf *name, nghttp2_rcbuf *value,
+                     uint8_t flags, void *data)
 {
     struct h2_conn *c = data;
     struct h2_stream *s = stream_of(c, frame->hd.stream_id);
-    (void)session, (void)flags;
+    (void)session;
     if (!s || frame->hd.type != NGHTTP2_HEADERS)
         return 0;
-    s->header_bytes += name_len + value_len + HEADER_COST;
+    struct h2_known *known = &c->known[s->header_count < H2_KNOWN_FIELDS ? s->header_count : H2_KNOWN_FIELDS - 1];
+    if (known->name != name || known->value != value)
+        learn(known, name, value, flags);
+    s->header_bytes += known->bytes;
     s->header_count++;
     if (__builtin_expect(has_too_many(s, 1), 0))
         return has_too_many(s, HEADERS_IGNORED) ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
-    if (frame->headers.cat == NGHTTP2_HCAT_REQUEST)
-        c->h2->service->header(s, sv_of((const char *)name, name_len), sv_of((const char *)value, value_len));
+    if (s->state != H2_RECEIVING)
+        return 0;
+    bool trailer = frame->headers.cat != NGHTTP2_HCAT_REQUEST;
+    if (!h2_fields_add(&s->fields, known->field, known->value_text, trailer))
+        refuse_malformed(s);
+    else if (!trailer && known->field.kind != H2_FIELD_IGNORED)
+        c->h2->service->header(s, known->name_text, known->value_text);
     return 0;
 }
 
 static void headers_done(struct h2_stream *s)
 {
     struct h2 *h2 = s->conn->h2;
+    if (s->state == H2_RECEIVING && !has_too_many(s, 1) && !h2_fields_complete(&s->fields))
+        refuse_malformed(s);
+    if (s->state != H2_RECEIVING)
+        return;
     if (has_too_many(s, 1))
         h2->service->refuse(s, H2_HEADERS_TOO_LARGE);
     else
@@ -441,6 +497,8 @@ static void headers_done(struct h2_stream *s)
 
 static void complete(struct h2_stream *s)
 {
+    if (!h2_fields_ended(&s->fields))
+        refuse_malformed(s);
     if (s->state != H2_RECEIVING)
         return;
     s->state = H2_HANDED;
@@ -455,7 +513,11 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     struct h2_stream *s = stream_of(c, id);
     size_t most = c->h2->loop->server->config.request_bytes + PREFIX;
     (void)session, (void)flags;
-    if (!s || s->state != H2_RECEIVING || s->drop)
+    if (!s || s->state != H2_RECEIVING)
+        return 0;
+    if (!h2_fields_received(&s->fields, len))
+        refuse_malformed(s);
+    if (s->state != H2_RECEIVING || s->drop)
         return 0;
     if (len > most - s->body.len) {
         c->h2->service->refuse(s, H2_BODY_TOO_LARGE);
@@ -481,6 +543,8 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         s = stream_of(c, frame->hd.stream_id);
         if (s && frame->headers.cat == NGHTTP2_HCAT_REQUEST)
             headers_done(s);
+        else if (s && !ends)
+            refuse_malformed(s); /* trailers are the end */
         if (s && ends)
             complete(s);
         break;
@@ -558,12 +622,13 @@ int h2_session_setup(struct h2 *h2)
         return UV_ENOMEM;
     nghttp2_session_callbacks_set_on_begin_frame_callback(h2->callbacks, on_begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(h2->callbacks, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(h2->callbacks, on_header);
+    nghttp2_session_callbacks_set_on_header_callback2(h2->callbacks, on_header);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(h2->callbacks, on_data_chunk);
     nghttp2_session_callbacks_set_on_frame_recv_callback(h2->callbacks, on_frame_recv);
     nghttp2_session_callbacks_set_on_frame_send_callback(h2->callbacks, on_frame_send);
     nghttp2_session_callbacks_set_on_stream_close_callback(h2->callbacks, on_stream_close);
     nghttp2_option_set_stream_reset_rate_limit(h2->option, RESETS_BURST, RESETS_PER_SECOND);
+    nghttp2_option_set_no_http_messaging(h2->option, 1); /* see h2_fields.h */
     nghttp2_option_set_max_continuations(h2->option, CONTINUATIONS_MAX);
     return 0;
 }
@@ -598,6 +663,8 @@ void h2_session_end(struct h2_conn *c)
         next = s->next;
         part(s);
     }
+    for (size_t i = 0; i < H2_KNOWN_FIELDS; i++)
+        forget(&c->known[i]);
     nghttp2_session_del(c->session);
     c->session = NULL;
 }

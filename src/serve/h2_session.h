@@ -12,6 +12,8 @@ enum {
     H2_OUTPUT_BYTES = 128 << 10, /* for one write */
     H2_FRAME_MAX = 40 << 10,     /* bytes of the longest frame that is sent: an answer */
     H2_SPARE_STREAMS = 512,
+    H2_KNOWN_FIELDS = 16,
+    H2_KNOWN_BYTES = 256, /* of a field that is remembered */
 };
 
 /* Shared by all connections of a loop. */
@@ -36,6 +38,16 @@ struct h2 {
     char output[H2_OUTPUT_BYTES];
 };
 
+/* A field that came before. Most clients send the same fields in the same order with each request, and few of their bytes:
+ * nghttp2 gives the same buffers then. A buffer that is referred to here has the same bytes for ever. */
+struct h2_known {
+    nghttp2_rcbuf *name, *value; /* NULL: none */
+    sv name_text, value_text;
+    struct h2_field field;
+    uint32_t bytes; /* as they count for the maximum; at most UINT32_MAX */
+};
+_Static_assert(sizeof(struct h2_known) == 64, "one is found by a shift");
+
 struct h2_conn {
     struct conn conn;
     uv_poll_t poll;
@@ -53,6 +65,7 @@ struct h2_conn {
     int64_t pinged_ms;
     int64_t allowance; /* of frames that ask for nothing; … */
     int64_t allowance_ms;
+    struct h2_known known[H2_KNOWN_FIELDS]; /* by their number in a request, and then the last one */
     struct byte_queue out;
     int events;
     struct h2_conn *prev, *next, *dirty_next;
