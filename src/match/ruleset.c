@@ -10,6 +10,7 @@ struct visit {
     int64_t now_us;
     uint32_t *ret_rules;
     size_t cap, found;
+    uint32_t fails;  /* CHECK_BRINGS or CHECK_BRINGS_NONE: a rule with this does not apply */
     uint32_t method; /* the request's bit, 0 if no rule names it; METHOD_UNKNOWN until it is needed */
     bool memo_ready; /* memo is not initialised before the first regex */
     uint8_t memo[RULESET_MEMO_MAX /
@@ -235,7 +236,7 @@ static void consider(struct visit *v, uint32_t i, bool all_checks)
 {
     const struct compiled_rule *rule = &v->ruleset->compiled[i];
     uint32_t checks = all_checks ? rule->all_checks : rule->checks;
-    if (v->now_us >= rule->expires_us || !subject_is_there(rule, v->facts))
+    if (v->now_us >= rule->expires_us || checks & v->fails || !subject_is_there(rule, v->facts))
         return;
     if (checks && !conditions_hold(v, rule, checks))
         return;
@@ -379,6 +380,7 @@ size_t ruleset_match(const struct ruleset *ruleset, struct facts *facts, int64_t
     v.ret_rules = ret_rules;
     v.cap = cap;
     v.found = 0;
+    v.fails = facts->request->given_window_ms > 0 ? CHECK_BRINGS_NONE : CHECK_BRINGS;
     v.method = METHOD_UNKNOWN;
     v.memo_ready = false;
     uint32_t lists[RULESET_LISTS_MAX];
