@@ -11,12 +11,11 @@
 #include "serve/h2_fields.h"
 
 enum {
-    H2_STREAMS_MAX = 256,   /* of a connection at the same time; a client opens another connection for more */
-    H2_HEADERS_MAX = 100,   /* of a request */
-    H2_WATCHES_MAX = 256,   /* streams of a loop that stay open */
-    H2_PATH_MAX = 120,      /* bytes of a path that are kept */
-    H2_BODY_INLINE = 512,   /* bytes of a request and … */
-    H2_ANSWER_INLINE = 384, /* … of its answer that need no memory of their own */
+    H2_STREAMS_MAX = 256, /* of a connection at the same time; a client opens another connection for more */
+    H2_HEADERS_MAX = 100, /* of a request */
+    H2_WATCHES_MAX = 256, /* streams of a loop that stay open */
+    H2_PATH_MAX = 120,    /* bytes of a path that are kept */
+    H2_INLINE = 512,      /* bytes of a request, and then of its answer, that need no memory of their own */
 };
 
 /* Codes of gRPC. */
@@ -53,7 +52,6 @@ struct h2_stream {
     sv body;              /* whole; valid until the answer */
 
     /* The service's. */
-    char path[H2_PATH_MAX];
     const void *method; /* what the path names */
     bool post, grpc, token, bad_timeout;
     bool drop;  /* its body is not needed */
@@ -70,7 +68,10 @@ struct h2_stream {
     size_t body_cap, answer_len, answer_cap, answer_sent;
     char *body_ptr, *answer_ptr;
     enum grpc_status status; /* of the trailers */
-    char body_inline[H2_BODY_INLINE], answer_inline[H2_ANSWER_INLINE];
+
+    /* Bytes that are not zeros at first. */
+    char room[H2_INLINE];   /* the body, and then the answer; where it is short */
+    char path[H2_PATH_MAX]; /* the service's: a path that names no method */
 };
 
 /* The functions that answer requests. Each has to return soon. */

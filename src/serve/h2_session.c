@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/utf8.h"
+#include "base/zero.h"
 #include "serve/server.h"
 
 enum {
@@ -52,11 +53,10 @@ static struct h2_stream *stream_take(struct h2 *h2)
         h2->budget.used -= sizeof *s;
         return NULL;
     }
-    memset(s, 0, offsetof(struct h2_stream, body_inline));
-    s->body_ptr = s->body_inline;
-    s->body_cap = H2_BODY_INLINE;
-    s->answer_ptr = s->answer_inline;
-    s->answer_cap = H2_ANSWER_INLINE;
+    zero(s, offsetof(struct h2_stream, room));
+    s->path[0] = '\0';
+    s->body_ptr = s->answer_ptr = s->room;
+    s->body_cap = s->answer_cap = H2_INLINE;
     return s;
 }
 
@@ -72,7 +72,7 @@ static void give_back(struct h2 *h2, char **ptr, size_t *cap, char *room, size_t
 
 static void drop_body(struct h2_stream *s)
 {
-    give_back(s->conn->h2, &s->body_ptr, &s->body_cap, s->body_inline, H2_BODY_INLINE);
+    give_back(s->conn->h2, &s->body_ptr, &s->body_cap, s->room, H2_INLINE);
 }
 
 static void stream_release(struct h2_stream *s)
@@ -80,7 +80,7 @@ static void stream_release(struct h2_stream *s)
     struct h2 *h2 = s->conn->h2;
     drop_body(s);
     h2->budget.used -= sizeof *s;
-    give_back(h2, &s->answer_ptr, &s->answer_cap, s->answer_inline, H2_ANSWER_INLINE);
+    give_back(h2, &s->answer_ptr, &s->answer_cap, s->room, H2_INLINE);
     if (h2->spare_count == H2_SPARE_STREAMS) {
         free(s);
         return;
@@ -226,7 +226,7 @@ static void reset(struct h2_stream *s, uint32_t code)
 static bool add_message(struct h2_stream *s, sv message)
 {
     char prefix[PREFIX] = { 0 };
-    if (!grow(s->conn->h2, &s->answer_ptr, &s->answer_cap, s->answer_inline, s->answer_len, PREFIX + message.len))
+    if (!grow(s->conn->h2, &s->answer_ptr, &s->answer_cap, s->room, s->answer_len, PREFIX + message.len))
         return false;
     for (int i = 0; i < 4; i++)
         prefix[1 + i] = (char)(message.len >> (24 - 8 * i));
@@ -383,8 +383,10 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *data)
 {
     struct h2_conn *c = data;
-    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
+    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
+        find_stream(c, frame->hd.stream_id); /* these are trailers */
         return 0;
+    }
     struct h2_stream *s = stream_take(c->h2);
     if (!s)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -451,29 +453,42 @@ static __attribute__((noinline)) void learn(struct h2_known *known, nghttp2_rcbu
     known->value = value;
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghttp2_rcbuf *name, nghttp2_rcbuf *value,
-                     uint8_t flags, void *data)
+static inline int take_field(struct h2_stream *s, const struct h2_known *known, bool trailer)
 {
-    struct h2_conn *c = data;
-    struct h2_stream *s = stream_of(c, frame->hd.stream_id);
-    (void)session;
-    if (!s || frame->hd.type != NGHTTP2_HEADERS)
-        return 0;
-    struct h2_known *known = &c->known[s->header_count < H2_KNOWN_FIELDS ? s->header_count : H2_KNOWN_FIELDS - 1];
-    if (known->name != name || known->value != value)
-        learn(known, name, value, flags);
     s->header_bytes += known->bytes;
     s->header_count++;
     if (__builtin_expect(has_too_many(s, 1), 0))
         return has_too_many(s, HEADERS_IGNORED) ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
     if (s->state != H2_RECEIVING)
         return 0;
-    bool trailer = frame->headers.cat != NGHTTP2_HCAT_REQUEST;
     if (!h2_fields_add(&s->fields, known->field, known->value_text, trailer))
         refuse_malformed(s);
     else if (!trailer && known->field.kind != H2_FIELD_IGNORED)
-        c->h2->service->header(s, known->name_text, known->value_text);
+        s->conn->h2->service->header(s, known->name_text, known->value_text);
     return 0;
+}
+
+/* Apart, so that those that are known do not pay for it. */
+static __attribute__((noinline)) int take_new_field(struct h2_stream *s, struct h2_known *known, bool trailer,
+                                                    nghttp2_rcbuf *name, nghttp2_rcbuf *value, uint8_t flags)
+{
+    learn(known, name, value, flags);
+    return take_field(s, known, trailer);
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghttp2_rcbuf *name, nghttp2_rcbuf *value,
+                     uint8_t flags, void *data)
+{
+    struct h2_conn *c = data;
+    struct h2_stream *s = c->current;
+    (void)session;
+    if (frame->hd.type != NGHTTP2_HEADERS || !s || s->id != frame->hd.stream_id)
+        return 0; /* on_begin_headers has set the current one */
+    struct h2_known *known = &c->known[s->header_count < H2_KNOWN_FIELDS ? s->header_count : H2_KNOWN_FIELDS - 1];
+    bool trailer = frame->headers.cat != NGHTTP2_HCAT_REQUEST;
+    if (known->name == name && known->value == value)
+        return take_field(s, known, trailer);
+    return take_new_field(s, known, trailer, name, value, flags);
 }
 
 static void headers_done(struct h2_stream *s)
@@ -523,7 +538,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
         c->h2->service->refuse(s, H2_BODY_TOO_LARGE);
         return 0;
     }
-    if (!grow(c->h2, &s->body_ptr, &s->body_cap, s->body_inline, s->body.len, len)) {
+    if (!grow(c->h2, &s->body_ptr, &s->body_cap, s->room, s->body.len, len)) {
         c->h2->service->refuse(s, H2_NO_MEMORY);
         return 0;
     }
