@@ -126,31 +126,41 @@ static void take_timeout(struct h2_stream *stream, sv text)
             number < (UINT64_MAX - stream->began_ns) / unit_ns ? stream->began_ns + number * unit_ns : UINT64_MAX;
 }
 
-/* Most headers are not needed, and differ from these in their length. */
-static void on_header(struct h2_stream *stream, sv name, sv value)
+static void take_method(struct h2_stream *stream, sv method)
 {
-    switch (name.len) {
-    case sizeof ":path" - 1:
-        if (sv_eq(name, SV(":path")))
-            take_path(stream, value);
-        break;
-    case sizeof ":method" - 1:
-        if (sv_eq(name, SV(":method")))
-            stream->post = sv_eq(value, SV("POST"));
-        break;
-    case sizeof "content-type" - 1: /* as long as grpc-timeout */
-        if (sv_eq(name, SV("content-type")))
-            stream->grpc = is_grpc(value);
-        else if (sv_eq(name, SV("grpc-timeout")))
-            take_timeout(stream, value);
-        break;
-    case sizeof "authorization" - 1:
-        if (sv_eq(name, SV("authorization")) && stream->loop->tokens.decide[0])
-            stream->token = token_is_bearer(stream->loop->tokens.decide, value);
-        break;
-    default:
-        break;
-    }
+    stream->post = sv_eq(method, SV("POST"));
+}
+
+static void take_type(struct h2_stream *stream, sv type)
+{
+    stream->grpc = is_grpc(type);
+}
+
+static void take_token(struct h2_stream *stream, sv value)
+{
+    if (stream->loop->tokens.decide[0])
+        stream->token = token_is_bearer(stream->loop->tokens.decide, value);
+}
+
+static const struct {
+    sv name;
+    void (*take)(struct h2_stream *stream, sv value);
+} headers[] = {
+    { SV(":path"), take_path },           { SV(":method"), take_method },      { SV("content-type"), take_type },
+    { SV("grpc-timeout"), take_timeout }, { SV("authorization"), take_token },
+};
+
+static unsigned number_of_header(sv name)
+{
+    for (unsigned i = 0; i < sizeof headers / sizeof headers[0]; i++)
+        if (sv_eq(headers[i].name, name))
+            return i + 1;
+    return 0;
+}
+
+static void on_header(struct h2_stream *stream, unsigned number, sv value)
+{
+    headers[number - 1].take(stream, value);
 }
 
 static bool has_token(const struct h2_stream *stream, const struct method *method)
@@ -257,4 +267,5 @@ static void on_gone(struct h2_stream *stream)
     stream->data = NULL;
 }
 
-const struct h2_service grpc_service = { on_header, on_headers_done, on_complete, on_refuse, on_gone, grpc_health_drain };
+const struct h2_service grpc_service = { number_of_header, on_header, on_headers_done,  on_complete,
+                                         on_refuse,        on_gone,   grpc_health_drain };

@@ -76,9 +76,10 @@ struct h2_stream {
 
 /* The functions that answer requests. Each has to return soon. */
 struct h2_service {
-    void (*header)(struct h2_stream *stream, sv name, sv value); /* the name is in lower case */
-    void (*headers_done)(struct h2_stream *stream);              /* may set `drop` */
-    void (*complete)(struct h2_stream *stream);                  /* answers, now or later */
+    unsigned (*wants)(sv name); /* the service's number for headers with this name, in lower case; 0: it needs none */
+    void (*header)(struct h2_stream *stream, unsigned number, sv value);
+    void (*headers_done)(struct h2_stream *stream); /* may set `drop` */
+    void (*complete)(struct h2_stream *stream);     /* answers, now or later */
     void (*refuse)(struct h2_stream *stream, enum h2_refusal why);
     void (*gone)(struct h2_stream *stream);  /* a stream that `complete` has not answered will not be answered any more */
     void (*drain)(struct h2_stream *stream); /* of a watch, when the loop begins to drain: ends it */

@@ -433,8 +433,8 @@ static void forget(struct h2_known *known)
 }
 
 /* Judges a field, and remembers it unless it is long or a secret. Some clients send the same bytes anew each time. */
-static __attribute__((noinline)) void learn(struct h2_known *known, nghttp2_rcbuf *name, nghttp2_rcbuf *value,
-                                            uint8_t flags)
+static void learn(const struct h2_service *service, struct h2_known *known, nghttp2_rcbuf *name, nghttp2_rcbuf *value,
+                  uint8_t flags)
 {
     sv name_text = text_of(name), value_text = text_of(value);
     if (known->name && sv_eq(known->name_text, name_text) && sv_eq(known->value_text, value_text))
@@ -444,7 +444,8 @@ static __attribute__((noinline)) void learn(struct h2_known *known, nghttp2_rcbu
     known->value_text = value_text;
     size_t bytes = name_text.len + value_text.len + HEADER_COST;
     known->bytes = bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
-    known->field = h2_field_judge(known->name_text, known->value_text);
+    known->field = h2_field_judge(name_text, value_text);
+    known->number = known->field.kind != H2_FIELD_IGNORED ? service->wants(name_text) : 0;
     if (flags & NGHTTP2_NV_FLAG_NO_INDEX || bytes > H2_KNOWN_BYTES)
         return;
     nghttp2_rcbuf_incref(name);
@@ -463,8 +464,8 @@ static inline int take_field(struct h2_stream *s, const struct h2_known *known, 
         return 0;
     if (!h2_fields_add(&s->fields, known->field, known->value_text, trailer))
         refuse_malformed(s);
-    else if (!trailer && known->field.kind != H2_FIELD_IGNORED)
-        s->conn->h2->service->header(s, known->name_text, known->value_text);
+    else if (known->number && !trailer)
+        s->conn->h2->service->header(s, known->number, known->value_text);
     return 0;
 }
 
@@ -472,7 +473,7 @@ static inline int take_field(struct h2_stream *s, const struct h2_known *known, 
 static __attribute__((noinline)) int take_new_field(struct h2_stream *s, struct h2_known *known, bool trailer,
                                                     nghttp2_rcbuf *name, nghttp2_rcbuf *value, uint8_t flags)
 {
-    learn(known, name, value, flags);
+    learn(s->conn->h2->service, known, name, value, flags);
     return take_field(s, known, trailer);
 }
 

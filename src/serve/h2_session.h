@@ -44,7 +44,8 @@ struct h2_known {
     nghttp2_rcbuf *name, *value; /* NULL: none */
     sv name_text, value_text;
     struct h2_field field;
-    uint32_t bytes; /* as they count for the maximum; at most UINT32_MAX */
+    uint32_t bytes;  /* as they count for the maximum; at most UINT32_MAX */
+    unsigned number; /* the service's; 0: it does not need it */
 };
 _Static_assert(sizeof(struct h2_known) == 64, "one is found by a shift");
 
