@@ -43,20 +43,18 @@ static bool take_text(struct reader *r, const struct wire_field *field, const ch
     return utf8_valid(*ret) || fail(r, ENVOY_MALFORMED, "field %s is not UTF-8", name);
 }
 
-/* True: a field was read. False: the end, or an error. */
-static bool next(struct reader *r, struct wire_reader *at, struct wire_field *ret, const char *message)
+static __attribute__((noinline)) bool fail_to_read(struct reader *r, enum wire_result result, const char *message)
 {
-    switch (wire_next(at, ret)) {
-    case WIRE_FIELD:
-        return true;
-    case WIRE_MALFORMED:
-        return fail(r, ENVOY_MALFORMED, "not a valid protobuf message (%s)", message);
-    case WIRE_GROUP:
-        return fail(r, ENVOY_REJECTED, "protobuf groups are not supported (%s)", message);
-    case WIRE_END:
-        break;
-    }
-    return false;
+    return result == WIRE_GROUP ? fail(r, ENVOY_REJECTED, "protobuf groups are not supported (%s)", message)
+                                : fail(r, ENVOY_MALFORMED, "not a valid protobuf message (%s)", message);
+}
+
+/* True: a field was read. False: the end, or an error. */
+static inline __attribute__((always_inline)) bool next(struct reader *r, struct wire_reader *at, struct wire_field *ret,
+                                                       const char *message)
+{
+    enum wire_result result = wire_next(at, ret);
+    return result == WIRE_FIELD || (result != WIRE_END && fail_to_read(r, result, message));
 }
 
 /* google.protobuf.UInt32Value or UInt64Value: one that comes later merges with it. */

@@ -349,8 +349,21 @@ static uint32_t next_candidate(struct cursor *cursors, size_t count)
     return lowest;
 }
 
+/* Two lists with one rule each, which differ or not. */
+static void visit_two(struct visit *v, uint32_t a, uint32_t b)
+{
+    uint32_t first = a < b ? a : b, last = a < b ? b : a;
+    consider(v, first & ~LIST_ONE, false);
+    if (first != last)
+        consider(v, last & ~LIST_ONE, false);
+}
+
 static void visit_lists(struct visit *v, uint32_t *lists, size_t count)
 {
+    if (count == 2 && lists[0] & lists[1] & LIST_ONE) {
+        visit_two(v, lists[0], lists[1]);
+        return;
+    }
     struct cursor cursors[RULESET_LISTS_MAX];
     for (size_t i = 0; i < count; i++) {
         const uint32_t *list = &lists[i];
