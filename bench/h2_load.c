@@ -12,7 +12,7 @@
 #include <nghttp2/nghttp2.h>
 #include <stdbool.h>
 
-#include "client.h"
+#include "bench/client.h"
 
 enum {
     CONNECTIONS_MAX = 64,

@@ -6,7 +6,7 @@
  * Prints one line of JSON: sent, rate, p50_us, p99_us, p999_us, max_us. */
 #include <stdbool.h>
 
-#include "client.h"
+#include "bench/client.h"
 
 enum { WAITING_MAX = 4096, CONNECTIONS_MAX = 512, PAUSE_NS = 30000 };
 

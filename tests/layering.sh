@@ -31,7 +31,7 @@ replay: base limit cells slices rules match refused engine
 source: base rules
 serve: base limit cells slices throttle rules match refused engine present redis library replay source envoy
 cli: base limit cells slices throttle rules match refused engine present redis library replay source envoy serve
-bench:
+bench: bench
 decisions: base limit cells slices throttle rules match refused engine present redis library replay source envoy serve cli
 '
 
@@ -42,7 +42,7 @@ pcre2.h src/base/regex.c
 jansson.h src/cli/ src/replay/ src/source/ src/serve/
 uv.h src/serve/
 microhttpd.h src/serve/http.c
-nghttp2/nghttp2.h src/serve/h2_session.h
+nghttp2/nghttp2.h src/serve/h2_ bench/h2_
 systemd/sd-daemon.h src/serve/
 zlib.h src/cli/
 sqlite3.h src/source/sqlite.c src/serve/counts_
