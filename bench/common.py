@@ -11,6 +11,7 @@ import sys
 import time
 
 SERVER_CPU, CLIENT_CPU = "0", "1"
+BUSY = 0.9  # part of its CPU that a server has to use for its requests a second to mean anything
 
 
 def free_port():
@@ -68,10 +69,9 @@ class Server:
             self.process.wait(30)
 
 
-def client(*command):
-    done = subprocess.run(
-        ["taskset", "-c", CLIENT_CPU, *map(str, command)], capture_output=True, text=True, timeout=600, check=False
-    )
+def client(*command, pin=True):
+    pinned = ["taskset", "-c", CLIENT_CPU] if pin else []
+    done = subprocess.run([*pinned, *map(str, command)], capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         sys.exit(f"{command[0]} failed: {done.stdout}{done.stderr}")
     return done.stdout
@@ -109,6 +109,20 @@ class Bench:
                 values[i] = sides[i]()
             yield values
 
+    def compare(self, what, result, peer, rate_wanted=None, cpu_wanted=None, side="weir", unit="requests"):
+        """Two sides of {name of a side: [(requests a second, CPU of each, how busy), …]}"""
+        pairs = list(zip(result[side], result[peer]))
+        full = [w[0] / p[0] for w, p in pairs if min(w[2], p[2]) >= BUSY]
+        peer_full = [w[0] / p[0] for w, p in pairs if p[2] >= BUSY]
+        # A server that waits for its client answers as fast as it is asked, and could do more.
+        if 2 * len(full) > len(pairs):
+            self.ratio(f"{what}: {unit} a second, {side} / {peer}", full, rate_wanted)
+        elif 2 * len(peer_full) > len(pairs):
+            self.ratio(f"{what}: {unit} a second, {side} / {peer}, at least", peer_full, rate_wanted)
+        else:
+            self.say(f"{what}: {unit} a second, {side} / {peer}: unknown, busy in {len(full)} of {len(pairs)} rounds")
+        self.ratio(f"{what}: CPU for each, {side} / {peer}", [w[1] / p[1] for w, p in pairs], cpu_wanted, at_most=True)
+
     def run(self):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
@@ -121,7 +135,8 @@ class Bench:
             print(json.dumps(self.results, indent=2))
 
 
-def arguments(description, files, parts, rounds, seconds):
+def arguments(description, files, parts, rounds, seconds, **more):
+    """more: further options that name a file, with their help"""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for file in files:
         parser.add_argument(file, type=os.path.abspath)
@@ -129,4 +144,6 @@ def arguments(description, files, parts, rounds, seconds):
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--seconds", type=int, default=seconds)
     parser.add_argument("--json", action="store_true", help="print the ratios as JSON; all else goes to stderr")
+    for name, text in more.items():
+        parser.add_argument(f"--{name}", type=os.path.abspath, metavar="PATH", help=text)
     return parser.parse_args()

@@ -30,7 +30,6 @@ RULES = 1000
 ROUTES = 10  # that are asked for
 PARTS = 1000  # of a key: a number before and one behind the dash
 KEYS = PARTS * PARTS
-BUSY = 0.9  # part of its CPU that a server has to use for its requests a second to mean anything
 MODULES = "/usr/lib/nginx/modules"
 
 # `return` would answer before any limit is asked. empty_gif answers after them, from memory: nginx has nothing cheaper.
@@ -247,16 +246,6 @@ class NginxBench(Bench):
                 parts.append(f"{side.name} {rate:,.0f}/s {cpu_us:.2f} µs ({busy:.0%})")
             self.say(f"  {what}: {'; '.join(parts)}")
         return result
-
-    def compare(self, what, result, peer, rate_wanted=None, cpu_wanted=None, side="weir"):
-        pairs = list(zip(result[side], result[peer]))
-        full = [w[0] / p[0] for w, p in pairs if min(w[2], p[2]) >= BUSY]
-        # A server that waits for its client answers as fast as it is asked.
-        if 2 * len(full) > len(pairs):
-            self.ratio(f"{what}: requests a second, {side} / {peer}", full, rate_wanted)
-        else:
-            self.say(f"{what}: requests a second, {side} / {peer}: unknown, busy in {len(full)} of {len(pairs)} rounds")
-        self.ratio(f"{what}: CPU for each, {side} / {peer}", [w[1] / p[1] for w, p in pairs], cpu_wanted, at_most=True)
 
     # ---- the parts ----
 

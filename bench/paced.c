@@ -4,20 +4,9 @@
  *   paced HOST PORT RATE SECONDS CONNECTIONS KEYS
  *
  * Prints one line of JSON: sent, rate, p50_us, p99_us, p999_us, max_us. */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <netinet/tcp.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "bench/client.h"
 
 enum { WAITING_MAX = 4096, CONNECTIONS_MAX = 512, PAUSE_NS = 30000 };
 
@@ -31,34 +20,6 @@ struct connection {
 static struct connection connections[CONNECTIONS_MAX];
 static uint32_t *took_us;
 static size_t took_count;
-
-static void die(const char *what)
-{
-    fprintf(stderr, "paced: %s: %s\n", what, strerror(errno));
-    exit(2);
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
-static void open_connection(struct connection *c, const char *host, int port, int epoll, uint32_t number)
-{
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-    int on = 1;
-    inet_pton(AF_INET, host, &address.sin_addr);
-    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0)
-        die("connect");
-    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    fcntl(c->fd, F_SETFL, O_NONBLOCK);
-    struct epoll_event event = { .events = EPOLLIN, .data.u32 = number };
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &event) < 0)
-        die("epoll_ctl");
-}
 
 /* An answer is an array of seven: a head, four numbers or more of one line, two strings of two lines. */
 static void receive(struct connection *c)
@@ -91,10 +52,7 @@ struct load {
 static int write_one(struct load *load, char *to, size_t room)
 {
     char key[24];
-    load->random ^= load->random << 13;
-    load->random ^= load->random >> 7;
-    load->random ^= load->random << 17;
-    int n = snprintf(key, sizeof key, "u%lu", (unsigned long)(load->random % load->keys));
+    int n = snprintf(key, sizeof key, "u%lu", (unsigned long)(next_random(&load->random) % load->keys));
     return snprintf(to, room, "*5\r\n$10\r\nWEIR.CHECK\r\n$5\r\nevent\r\n$3\r\nocr\r\n$3\r\nkey\r\n$%d\r\n%s\r\n", n, key);
 }
 
@@ -114,24 +72,6 @@ static bool send_due(struct load *load, struct connection *c)
     if (len > 0 && send(c->fd, text, len, MSG_NOSIGNAL) != (ssize_t)len)
         die("the server does not keep up");
     return len > 0;
-}
-
-/* As the kernel has it. */
-struct turns {
-    uint32_t size, policy;
-    uint64_t flags;
-    int32_t nice;
-    uint32_t priority;
-    uint64_t runtime_ns, deadline_ns, period_ns;
-};
-
-/* It sleeps between two turns: a client that takes a CPU for itself would slow down what it measures. And it asks for short
- * turns that come soon, as the server does: what it waits for a CPU is not the server's. */
-static void be_quick(void)
-{
-    struct turns turns = { .size = sizeof turns, .runtime_ns = 100000 };
-    prctl(PR_SET_TIMERSLACK, 1000);
-    syscall(SYS_sched_setattr, 0, &turns, 0);
 }
 
 static int compare(const void *a, const void *b)
@@ -164,7 +104,7 @@ int main(int argc, char **argv)
     if (!took_us || load.total == 0 || count == 0 || count > CONNECTIONS_MAX || load.keys == 0 || epoll < 0)
         die("arguments");
     for (uint32_t i = 0; i < count; i++)
-        open_connection(&connections[i], argv[1], atoi(argv[2]), epoll, i);
+        connections[i].fd = open_connection(argv[1], atoi(argv[2]), epoll, i);
     be_quick();
     load.begin_ns = now_ns();
     while (took_count < load.total) {

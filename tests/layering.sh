@@ -32,7 +32,7 @@ replay: base limit cells slices rules match refused engine
 source: base rules
 serve: base tls limit cells slices throttle rules match refused engine present redis library replay source envoy
 cli: base tls limit cells slices throttle rules match refused engine present redis library replay source envoy serve
-bench:
+bench: bench
 decisions: base tls limit cells slices throttle rules match refused engine present redis library replay source envoy serve cli
 '
 
@@ -43,7 +43,7 @@ pcre2.h src/base/regex.c
 jansson.h src/cli/ src/replay/ src/source/ src/serve/
 uv.h src/serve/
 microhttpd.h src/serve/http.c
-nghttp2/nghttp2.h src/serve/h2_session.h
+nghttp2/nghttp2.h src/serve/h2_ bench/h2_
 openssl/ssl.h src/tls/
 openssl/err.h src/tls/
 openssl/x509v3.h src/tls/

@@ -55,6 +55,11 @@ fail:
     return false;
 }
 
+char *buf_room(struct buf *b, size_t most)
+{
+    return reserve(b, most) ? b->ptr + b->len : NULL;
+}
+
 void buf_add(struct buf *b, sv s)
 {
     if (!reserve(b, s.len))

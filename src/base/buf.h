@@ -32,6 +32,14 @@ void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(pr
  * U+FFFD, since JSON cannot express them. */
 void buf_json(struct buf *b, sv s);
 
+/* Room for `most` bytes behind what is there, which buf_grown() adds up to `end`. NULL: it has failed. */
+char *buf_room(struct buf *b, size_t most);
+static inline void buf_grown(struct buf *b, char *end)
+{
+    b->len = (size_t)(end - b->ptr);
+    *end = '\0';
+}
+
 static inline sv buf_sv(const struct buf *b)
 {
     return sv_of(b->ptr ? b->ptr : "", b->len);

@@ -36,6 +36,23 @@ static inline uint32_t sv_half(const char *p)
     return half;
 }
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first byte of a word is its lowest");
+
+/* Up to eight bytes as a word, with zeros behind them. */
+static inline uint64_t sv_short_word(sv s)
+{
+    const char *p = s.ptr;
+    size_t n = s.len;
+    if (n == 8)
+        return sv_word(p);
+    if (n >= 4)
+        return sv_half(p) | (uint64_t)sv_half(p + n - 4) << 8 * (n - 4);
+    if (n == 0)
+        return 0;
+    return (unsigned char)p[0] | (uint64_t)(unsigned char)p[n / 2] << 8 * (n / 2) |
+           (uint64_t)(unsigned char)p[n - 1] << 8 * (n - 1);
+}
+
 /* By hand, because a call of memcmp costs more than comparing most strings here. If the last word of a string is not
  * whole, it overlaps the one before. */
 static inline bool sv_eq(sv a, sv b)

@@ -19,8 +19,22 @@ size_t utf8_length(sv s)
     return overlong || surrogate || beyond ? 0 : n;
 }
 
+/* Most texts are ASCII, and are looked at eight bytes at a time. */
+static bool is_ascii(sv s)
+{
+    const uint64_t high = UINT64_C(0x8080808080808080);
+    if (s.len < 8)
+        return !(sv_short_word(s) & high);
+    for (size_t i = 0; i + 8 < s.len; i += 8)
+        if (sv_word(s.ptr + i) & high)
+            return false;
+    return !(sv_word(s.ptr + s.len - 8) & high);
+}
+
 bool utf8_valid(sv s)
 {
+    if (is_ascii(s))
+        return true;
     while (s.len > 0) {
         size_t n = utf8_length(s);
         if (n == 0)

@@ -281,6 +281,12 @@ static bool find_matches(const struct bound *bound, struct facts *facts, int64_t
     return true;
 }
 
+/* One rule, which nothing else can replace, and whose limit need not be brought. */
+static bool stays_alone(const struct bound *bound, const uint32_t *list, size_t count)
+{
+    return count == 1 && !bound->rules[list[0]].given && bound->rules[list[0]].replace_count == 0;
+}
+
 /* For a request that is decided alone: removes rules with given limits if it brings none, and rules that others replace.
  * Returns how many rules are left; SIZE_MAX: out of memory. */
 static __attribute__((noinline)) size_t leave_out(const struct bound *bound, const struct weir_request *request,
@@ -440,7 +446,8 @@ bool decision_plan(struct decision *d, const struct bound *bound, const struct w
     }
     if (__builtin_expect(facts.repeated.len > 0, 0))
         count = 0;
-    if (__builtin_expect(bound->leaves_out, 0) && (count = leave_out(bound, request, matches, count)) == SIZE_MAX) {
+    if (__builtin_expect(bound->leaves_out, 0) && !stays_alone(bound, matches, count) &&
+        (count = leave_out(bound, request, matches, count)) == SIZE_MAX) {
         if (matches != inline_matches)
             free(matches);
         *ret_needed = 0;

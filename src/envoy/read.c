@@ -43,20 +43,18 @@ static bool take_text(struct reader *r, const struct wire_field *field, const ch
     return utf8_valid(*ret) || fail(r, ENVOY_MALFORMED, "field %s is not UTF-8", name);
 }
 
-/* True: a field was read. False: the end, or an error. */
-static bool next(struct reader *r, struct wire_reader *at, struct wire_field *ret, const char *message)
+static __attribute__((noinline)) bool fail_to_read(struct reader *r, enum wire_result result, const char *message)
 {
-    switch (wire_next(at, ret)) {
-    case WIRE_FIELD:
-        return true;
-    case WIRE_MALFORMED:
-        return fail(r, ENVOY_MALFORMED, "not a valid protobuf message (%s)", message);
-    case WIRE_GROUP:
-        return fail(r, ENVOY_REJECTED, "protobuf groups are not supported (%s)", message);
-    case WIRE_END:
-        break;
-    }
-    return false;
+    return result == WIRE_GROUP ? fail(r, ENVOY_REJECTED, "protobuf groups are not supported (%s)", message)
+                                : fail(r, ENVOY_MALFORMED, "not a valid protobuf message (%s)", message);
+}
+
+/* True: a field was read. False: the end, or an error. */
+static inline __attribute__((always_inline)) bool next(struct reader *r, struct wire_reader *at, struct wire_field *ret,
+                                                       const char *message)
+{
+    enum wire_result result = wire_next(at, ret);
+    return result == WIRE_FIELD || (result != WIRE_END && fail_to_read(r, result, message));
 }
 
 /* google.protobuf.UInt32Value or UInt64Value: one that comes later merges with it. */
@@ -104,20 +102,40 @@ static bool take_limit(struct reader *r, const struct wire_field *field, struct 
     return r->error == ENVOY_OK;
 }
 
-static bool take_entry(struct reader *r, const struct wire_field *field)
+/* An entry as most are written: key, value and nothing else, each shorter than 128 bytes. */
+static bool read_usual_entry(sv bytes, sv *key, sv *value)
+{
+    const unsigned char *p = (const unsigned char *)bytes.ptr;
+    if (bytes.len < 4 || p[0] != (1 << 3 | WIRE_BYTES) || p[1] > bytes.len - 4 || p[1] >= 0x80)
+        return false;
+    *key = sv_of(bytes.ptr + 2, p[1]);
+    *value = sv_of(key->ptr + key->len + 2, bytes.len - 4 - key->len);
+    p += 2 + key->len;
+    return p[0] == (2 << 3 | WIRE_BYTES) && p[1] < 0x80 && p[1] == value->len;
+}
+
+/* Any other. */
+static bool read_entry(struct reader *r, sv bytes, sv *key, sv *value)
 {
     struct wire_field inner;
-    sv key = SV(""), value = SV("");
-    if (!wants(r, field, WIRE_BYTES, "descriptors.entries"))
-        return false;
-    struct wire_reader at = wire_begin(field->bytes);
+    struct wire_reader at = wire_begin(bytes);
+    *key = *value = SV("");
     while (next(r, &at, &inner, "descriptors.entries")) {
-        if (inner.number == 1 && !take_text(r, &inner, "descriptors.entries.key", &key))
+        if (inner.number == 1 && !take_text(r, &inner, "descriptors.entries.key", key))
             return false;
-        if (inner.number == 2 && !take_bytes(r, &inner, "descriptors.entries.value", &value))
+        if (inner.number == 2 && !take_bytes(r, &inner, "descriptors.entries.value", value))
             return false;
     }
-    if (r->error != ENVOY_OK)
+    return r->error == ENVOY_OK;
+}
+
+static bool take_entry(struct reader *r, const struct wire_field *field)
+{
+    sv key, value;
+    if (!wants(r, field, WIRE_BYTES, "descriptors.entries"))
+        return false;
+    bool usual = read_usual_entry(field->bytes, &key, &value) && utf8_valid(key);
+    if (!usual && !read_entry(r, field->bytes, &key, &value))
         return false;
     if (!envoy_add_entry(r->request, key, value, r->why))
         r->error = ENVOY_TOO_MANY;

@@ -44,7 +44,7 @@ static bool read_bytes(struct wire_reader *r, sv *ret)
     return true;
 }
 
-enum wire_result wire_next(struct wire_reader *r, struct wire_field *ret)
+enum wire_result wire_next_slowly(struct wire_reader *r, struct wire_field *ret)
 {
     uint64_t tag;
     bool good = false;
@@ -76,41 +76,21 @@ enum wire_result wire_next(struct wire_reader *r, struct wire_field *ret)
 
 /* ---- writing ---- */
 
-static void add_varint(struct buf *out, uint64_t value)
-{
-    char bytes[VARINT_BYTES_MAX];
-    size_t len = 0;
-    for (; value >= 0x80; value >>= 7)
-        bytes[len++] = (char)(value | 0x80);
-    bytes[len++] = (char)value;
-    buf_add(out, sv_of(bytes, len));
-}
-
-static void add_tag(struct buf *out, uint32_t field, enum wire_type type)
-{
-    add_varint(out, (uint64_t)field << 3 | type);
-}
-
-void wire_put_varint(struct buf *out, uint32_t field, uint64_t value)
-{
-    add_tag(out, field, WIRE_VARINT);
-    add_varint(out, value);
-}
-
-void wire_put_bytes(struct buf *out, uint32_t field, sv bytes)
-{
-    add_tag(out, field, WIRE_BYTES);
-    add_varint(out, bytes.len);
-    buf_add(out, bytes);
-}
-
-void wire_put_double(struct buf *out, uint32_t field, double value)
+char *wire_put_double(char *to, uint32_t field, double value)
 {
     uint64_t bits;
-    char bytes[8];
     memcpy(&bits, &value, sizeof bits);
+    to = wire_put_tag(to, field, WIRE_I64);
     for (int i = 0; i < 8; i++)
-        bytes[i] = (char)(bits >> (8 * i));
-    add_tag(out, field, WIRE_I64);
-    buf_add(out, sv_of(bytes, sizeof bytes));
+        *to++ = (char)(bits >> (8 * i));
+    return to;
+}
+
+char *wire_close_long(char *start, char *end)
+{
+    char length[VARINT_BYTES_MAX];
+    size_t len = (size_t)(end - start), bytes = (size_t)(wire_put(length, len) - length);
+    memmove(start - 1 + bytes, start, len);
+    memcpy(start - 1, length, bytes);
+    return end - 1 + bytes;
 }

@@ -1,128 +1,108 @@
 #include "envoy/envoy.h"
 #include "envoy/wire.h"
 
+/* Room is made for all of an answer at once. */
 enum {
-    STATUS_MAX = 200, /* bytes of one status: a name of 50, and numbers */
-    METADATA_MAX = 600,
+    STATUS_MAX = 5 * WIRE_HEAD_MAX + 7 * WIRE_NUMBER_MAX,       /* without the name of the limit */
+    HEADER_MAX = 3 * WIRE_HEAD_MAX,                             /* without name and value */
+    REFUSAL_MAX = WIRE_HEAD_MAX + 4 * (4 * WIRE_HEAD_MAX + 40), /* without the names of rule and limit */
 };
 
-static void put_limit(struct buf *out, const struct envoy_status *status)
+static size_t answer_most(const struct envoy_answer *answer)
 {
-    char room[STATUS_MAX], wrapped[16];
-    struct buf limit, multiplier;
-    buf_over(&limit, room, sizeof room);
+    size_t most = WIRE_NUMBER_MAX;
+    for (size_t i = 0; i < answer->status_count; i++)
+        most += STATUS_MAX + answer->statuses[i].name.len;
+    for (size_t i = 0; i < answer->header_count; i++)
+        most += HEADER_MAX + answer->headers[i].name.len + answer->headers[i].value.len;
+    return most + (answer->refusal ? REFUSAL_MAX + answer->refusal->rule.len + answer->refusal->limit.len : 0);
+}
+
+static char *put_limit(char *to, const struct envoy_status *status)
+{
+    char *limit = wire_open(to, 2);
+    to = limit;
     if (status->requests_per_unit)
-        wire_put_varint(&limit, 1, status->requests_per_unit);
+        to = wire_put_varint(to, 1, status->requests_per_unit);
     if (status->unit)
-        wire_put_varint(&limit, 2, status->unit);
+        to = wire_put_varint(to, 2, status->unit);
     if (status->name.len)
-        wire_put_bytes(&limit, 3, status->name);
+        to = wire_put_bytes(to, 3, status->name);
     if (status->multiplier > 1) {
-        buf_over(&multiplier, wrapped, sizeof wrapped);
-        wire_put_varint(&multiplier, 1, status->multiplier);
-        wire_put_bytes(&limit, 4, buf_sv(&multiplier));
+        char *multiplier = wire_open(to, 4);
+        to = wire_close(multiplier, wire_put_varint(multiplier, 1, status->multiplier));
     }
-    out->failed |= limit.failed;
-    wire_put_bytes(out, 2, buf_sv(&limit));
+    return wire_close(limit, to);
 }
 
 /* google.protobuf.Duration */
-static void put_duration(struct buf *out, uint32_t field, int64_t ms)
+static char *put_duration(char *to, uint32_t field, int64_t ms)
 {
-    char room[32];
-    struct buf duration;
-    buf_over(&duration, room, sizeof room);
+    char *duration = wire_open(to, field);
+    to = duration;
     if (ms >= 1000)
-        wire_put_varint(&duration, 1, (uint64_t)ms / 1000);
+        to = wire_put_varint(to, 1, (uint64_t)ms / 1000);
     if (ms % 1000)
-        wire_put_varint(&duration, 2, (uint64_t)(ms % 1000) * 1000000);
-    wire_put_bytes(out, field, buf_sv(&duration));
+        to = wire_put_varint(to, 2, (uint64_t)(ms % 1000) * 1000000);
+    return wire_close(duration, to);
 }
 
-static void put_status(struct buf *out, const struct envoy_status *status)
+static char *put_status(char *to, const struct envoy_status *status)
 {
-    char room[STATUS_MAX + 64];
-    struct buf text;
-    buf_over(&text, room, sizeof room);
-    wire_put_varint(&text, 1, status->code);
+    char *whole = wire_open(to, 2);
+    to = wire_put_varint(whole, 1, status->code);
     if (status->has_limit)
-        put_limit(&text, status);
+        to = put_limit(to, status);
     if (status->remaining)
-        wire_put_varint(&text, 3, status->remaining);
+        to = wire_put_varint(to, 3, status->remaining);
     if (status->reset_ms >= 0)
-        put_duration(&text, 4, status->reset_ms);
-    out->failed |= text.failed;
-    wire_put_bytes(out, 2, buf_sv(&text));
+        to = put_duration(to, 4, status->reset_ms);
+    return wire_close(whole, to);
 }
 
-static void put_header(struct buf *out, const struct weir_header *header)
+static char *put_header(char *to, const struct weir_header *header)
 {
-    char room[STATUS_MAX];
-    struct buf text;
-    buf_over(&text, room, sizeof room);
-    wire_put_bytes(&text, 1, header->name);
-    wire_put_bytes(&text, 2, header->value);
-    out->failed |= text.failed;
-    wire_put_bytes(out, 3, buf_sv(&text));
+    char *whole = wire_open(to, 3);
+    return wire_close(whole, wire_put_bytes(wire_put_bytes(whole, 1, header->name), 2, header->value));
 }
 
-/* One entry of the map `fields` of google.protobuf.Struct. */
-static void put_field(struct buf *out, sv key, const struct buf *value)
+/* One entry of the map `fields` of google.protobuf.Struct; a text, or without one a number. */
+static char *put_field(char *to, sv key, const sv *text, double number)
 {
-    char room[METADATA_MAX];
-    struct buf entry;
-    buf_over(&entry, room, sizeof room);
-    wire_put_bytes(&entry, 1, key);
-    wire_put_bytes(&entry, 2, buf_sv(value));
-    out->failed |= entry.failed;
-    wire_put_bytes(out, 1, buf_sv(&entry));
+    char *entry = wire_open(to, 1), *value = wire_open(wire_put_bytes(entry, 1, key), 2);
+    to = text ? wire_put_bytes(value, 3, *text) : wire_put_double(value, 2, number);
+    return wire_close(entry, wire_close(value, to));
 }
 
-static void put_text_field(struct buf *out, sv key, sv text)
+static char *put_refusal(char *to, const struct envoy_refusal *refusal)
 {
-    char room[METADATA_MAX / 2];
-    struct buf value;
-    buf_over(&value, room, sizeof room);
-    wire_put_bytes(&value, 3, text);
-    out->failed |= value.failed;
-    put_field(out, key, &value);
-}
-
-static void put_number_field(struct buf *out, sv key, double number)
-{
-    char room[16];
-    struct buf value;
-    buf_over(&value, room, sizeof room);
-    wire_put_double(&value, 2, number);
-    put_field(out, key, &value);
-}
-
-static void put_refusal(struct buf *out, const struct envoy_refusal *refusal)
-{
-    char room[METADATA_MAX];
-    struct buf metadata;
-    buf_over(&metadata, room, sizeof room);
-    put_text_field(&metadata, SV("rule"), refusal->rule);
-    put_text_field(&metadata, SV("limit"), refusal->limit);
-    put_number_field(&metadata, SV("descriptor"), (double)refusal->descriptor);
+    char *metadata = wire_open(to, 6);
+    to = put_field(metadata, SV("rule"), &refusal->rule, 0);
+    to = put_field(to, SV("limit"), &refusal->limit, 0);
+    to = put_field(to, SV("descriptor"), NULL, (double)refusal->descriptor);
     if (refusal->retry_after_ms >= 0)
-        put_number_field(&metadata, SV("retry_after_ms"), (double)refusal->retry_after_ms);
-    out->failed |= metadata.failed;
-    wire_put_bytes(out, 6, buf_sv(&metadata));
+        to = put_field(to, SV("retry_after_ms"), NULL, (double)refusal->retry_after_ms);
+    return wire_close(metadata, to);
 }
 
 void envoy_write_answer(struct buf *out, const struct envoy_answer *answer)
 {
-    wire_put_varint(out, 1, answer->code);
+    char *to = buf_room(out, answer_most(answer));
+    if (!to)
+        return;
+    to = wire_put_varint(to, 1, answer->code);
     for (size_t i = 0; i < answer->status_count; i++)
-        put_status(out, &answer->statuses[i]);
+        to = put_status(to, &answer->statuses[i]);
     for (size_t i = 0; i < answer->header_count; i++)
-        put_header(out, &answer->headers[i]);
+        to = put_header(to, &answer->headers[i]);
     if (answer->refusal)
-        put_refusal(out, answer->refusal);
+        to = put_refusal(to, answer->refusal);
+    buf_grown(out, to);
 }
 
 void envoy_write_health(struct buf *out, enum envoy_health health)
 {
-    wire_put_varint(out, 1, health);
+    char *to = buf_room(out, WIRE_NUMBER_MAX);
+    if (to)
+        buf_grown(out, wire_put_varint(to, 1, health));
 }

@@ -188,6 +188,20 @@ static bool number_entry(struct ruleset *ruleset, struct compiled_condition *con
     return true;
 }
 
+/* The bit that has a condition checked. */
+static uint32_t check_of(const struct compiled_rule *compiled, const struct compiled_condition *condition)
+{
+    if (condition->attribute == ATTR_METHOD && compiled->methods)
+        return CHECK_METHODS;
+    if (condition->attribute == ATTR_DESCRIPTOR_LIMIT && !condition->has_is && !condition->is_not) {
+        if (condition->presence == PRESENT)
+            return CHECK_BRINGS;
+        if (condition->presence == ABSENT)
+            return CHECK_BRINGS_NONE;
+    }
+    return BIT(condition->attribute);
+}
+
 static bool compile_conditions(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
 {
     struct arena *arena = &b->ruleset->arena;
@@ -202,8 +216,7 @@ static bool compile_conditions(struct builder *b, const struct rule *rule, struc
             return false;
         if (conditions[i].attribute == ATTR_METHOD)
             compiled->methods = method_bits(b->ruleset, &conditions[i]);
-        compiled->all_checks |= compiled->methods && conditions[i].attribute == ATTR_METHOD ? (uint32_t)CHECK_METHODS
-                                                                                            : BIT(conditions[i].attribute);
+        compiled->all_checks |= check_of(compiled, &conditions[i]);
     }
     return conditions;
 }

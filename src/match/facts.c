@@ -4,7 +4,7 @@
 #include "match/ruleset.h"
 
 enum { MADE_PATH = FACTS_PATH, MADE_HOST = 2, MADE_IP = 4, MADE_IP_TEXT = 8, MADE_ROUTE = 16, MADE_TEXTS = 32 };
-enum { MADE_DESCRIPTOR = 64, MADE_KEYS = 128, MADE_LIMIT = 256 };
+enum { MADE_DESCRIPTOR = 64, MADE_KEYS = 128, MADE_LIMIT = 256, MADE_PLAIN = 512 };
 
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user)
 {
@@ -275,9 +275,25 @@ sv facts_repeated(struct facts *facts, const struct rule *rule)
 
 /* ---- the descriptor ---- */
 
-sv facts_entry(const struct facts *facts, sv name)
+bool facts_descriptor_plain(struct facts *facts)
 {
-    const struct weir_header *entry = descriptor_find(facts->request, name);
+    if (make(facts, MADE_PLAIN))
+        facts->descriptor_plain = descriptor_is_plain(facts->request);
+    return facts->descriptor_plain;
+}
+
+static const struct weir_header *find_plain(const struct weir_request *request, sv name)
+{
+    for (size_t i = 0; i < request->descriptor_count; i++)
+        if (sv_eq(request->descriptor[i].name, name))
+            return &request->descriptor[i];
+    return NULL;
+}
+
+sv facts_entry(struct facts *facts, sv name)
+{
+    const struct weir_header *entry =
+        facts_descriptor_plain(facts) ? find_plain(facts->request, name) : descriptor_find(facts->request, name);
     return entry ? sv_of(entry->value.len > 0 ? entry->value.ptr : "", entry->value.len) : (sv){ 0 };
 }
 
@@ -291,7 +307,9 @@ static sv facts_descriptor(struct facts *facts)
 static sv facts_descriptor_keys(struct facts *facts)
 {
     if (make(facts, MADE_KEYS))
-        facts->descriptor_keys = descriptor_keys(facts->request, facts->descriptor_keys_buf);
+        facts->descriptor_keys = facts_descriptor_plain(facts)
+                                     ? descriptor_plain_keys(facts->request, facts->descriptor_keys_buf)
+                                     : descriptor_keys(facts->request, facts->descriptor_keys_buf);
     return facts->descriptor_keys;
 }
 

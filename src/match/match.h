@@ -48,6 +48,7 @@ struct facts {
     uint8_t reading, reading_count; /* the one in use, and how many there are; 0: there is no path */
     uint8_t path_notes;             /* of path_normalise */
     uint8_t text_count;
+    bool descriptor_plain;
     sv path; /* of the reading in use, as are path_cut, segments and route */
     sv host;
     sv ip_text;
@@ -120,8 +121,9 @@ bool facts_header_differs(struct facts *facts, sv lower_case_name);
 /* The first header that the rule matches, counts by or has plans of and that differs, where settings.repeated_headers
  * refuses that; else empty. */
 sv facts_repeated(struct facts *facts, const struct rule *rule);
+bool facts_descriptor_plain(struct facts *facts); /* see descriptor_is_plain() */
 /* The value of an entry of the descriptor, see descriptor_find(); ptr is NULL if there is no such entry. */
-sv facts_entry(const struct facts *facts, sv name);
+sv facts_entry(struct facts *facts, sv name);
 /* The value of one attribute, as rules see it; see fact_is_there(). */
 sv facts_attribute(struct facts *facts, const struct rule_by *by);
 /* Whether the request has the attribute whose value this is. */

@@ -15,23 +15,6 @@ struct path_segments {
     uint16_t start[PATH_SEGMENTS_MAX + 2];
 };
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first byte of a word is its lowest");
-
-/* Up to eight bytes as a word, with zeros behind them. */
-static inline uint64_t sv_short_word(sv s)
-{
-    const char *p = s.ptr;
-    size_t n = s.len;
-    if (n == 8)
-        return sv_word(p);
-    if (n >= 4)
-        return sv_half(p) | (uint64_t)sv_half(p + n - 4) << 8 * (n - 4);
-    if (n == 0)
-        return 0;
-    return (unsigned char)p[0] | (uint64_t)(unsigned char)p[n / 2] << 8 * (n / 2) |
-           (uint64_t)(unsigned char)p[n - 1] << 8 * (n - 1);
-}
-
 /* Notes of path_normalise about a path. They are cheap and may be wrong in one direction: without a note all readings of
  * the path are the same. */
 enum {

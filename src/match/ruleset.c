@@ -10,6 +10,7 @@ struct visit {
     int64_t now_us;
     uint32_t *ret_rules;
     size_t cap, found;
+    uint32_t fails;  /* CHECK_BRINGS or CHECK_BRINGS_NONE: a rule with this does not apply */
     uint32_t method; /* the request's bit, 0 if no rule names it; METHOD_UNKNOWN until it is needed */
     bool memo_ready; /* memo is not initialised before the first regex */
     uint8_t memo[RULESET_MEMO_MAX /
@@ -147,14 +148,21 @@ static bool method_holds(struct visit *v, const struct compiled_rule *rule)
 /* Attributes that are made of the lists of a request: its headers and its descriptor. */
 #define MADE_OF_LISTS (BIT(ATTR_HEADER) | BIT(ATTR_DESCRIPTOR) | BIT(ATTR_DESCRIPTOR_KEYS))
 
+/* The text of all entries is made only if it is needed: rules for limits that a request brings count by it, and seldom
+ * apply. */
+static bool list_has(const struct rule_by *by, struct facts *facts)
+{
+    if (by->attribute == ATTR_DESCRIPTOR && by->name.len == 0)
+        return facts->request->descriptor_count > 0;
+    return fact_is_there(by, facts_attribute(facts, by));
+}
+
 /* Those of `by` are there. */
 static __attribute__((noinline)) bool lists_have_them(const struct rule *rule, struct facts *facts)
 {
-    for (size_t i = 0; i < rule->by_count; i++) {
-        const struct rule_by *by = &rule->by[i];
-        if (MADE_OF_LISTS & BIT(by->attribute) && !fact_is_there(by, facts_attribute(facts, by)))
+    for (size_t i = 0; i < rule->by_count; i++)
+        if (MADE_OF_LISTS & BIT(rule->by[i].attribute) && !list_has(&rule->by[i], facts))
             return false;
-    }
     return true;
 }
 
@@ -228,7 +236,7 @@ static void consider(struct visit *v, uint32_t i, bool all_checks)
 {
     const struct compiled_rule *rule = &v->ruleset->compiled[i];
     uint32_t checks = all_checks ? rule->all_checks : rule->checks;
-    if (v->now_us >= rule->expires_us || !subject_is_there(rule, v->facts))
+    if (v->now_us >= rule->expires_us || checks & v->fails || !subject_is_there(rule, v->facts))
         return;
     if (checks && !conditions_hold(v, rule, checks))
         return;
@@ -289,9 +297,10 @@ static __attribute__((noinline)) size_t find_entries(const struct ruleset *rules
                                                      uint32_t lists[RULESET_LISTS_MAX], size_t count)
 {
     const struct weir_request *request = facts->request;
+    bool plain = facts_descriptor_plain(facts);
     for (size_t i = 0; i < request->descriptor_count && i < WEIR_DESCRIPTOR_MAX; i++) {
         char room[DESCRIPTOR_KEY_MAX];
-        sv name = descriptor_name(request, i, room);
+        sv name = plain ? request->descriptor[i].name : descriptor_name(request, i, room);
         uint32_t list = name.len > 0 ? entry_list(ruleset, name, request->descriptor[i].value) : TABLE_NONE;
         if (list == TABLE_NONE)
             continue;
@@ -340,8 +349,21 @@ static uint32_t next_candidate(struct cursor *cursors, size_t count)
     return lowest;
 }
 
+/* Two lists with one rule each, which differ or not. */
+static void visit_two(struct visit *v, uint32_t a, uint32_t b)
+{
+    uint32_t first = a < b ? a : b, last = a < b ? b : a;
+    consider(v, first & ~LIST_ONE, false);
+    if (first != last)
+        consider(v, last & ~LIST_ONE, false);
+}
+
 static void visit_lists(struct visit *v, uint32_t *lists, size_t count)
 {
+    if (count == 2 && lists[0] & lists[1] & LIST_ONE) {
+        visit_two(v, lists[0], lists[1]);
+        return;
+    }
     struct cursor cursors[RULESET_LISTS_MAX];
     for (size_t i = 0; i < count; i++) {
         const uint32_t *list = &lists[i];
@@ -371,6 +393,7 @@ size_t ruleset_match(const struct ruleset *ruleset, struct facts *facts, int64_t
     v.ret_rules = ret_rules;
     v.cap = cap;
     v.found = 0;
+    v.fails = facts->request->given_window_ms > 0 ? CHECK_BRINGS_NONE : CHECK_BRINGS;
     v.method = METHOD_UNKNOWN;
     v.memo_ready = false;
     uint32_t lists[RULESET_LISTS_MAX];

@@ -23,6 +23,10 @@ enum {
     CHECK_METHODS = CHECK_EXCEPT << 1,  /* compiled_rule.methods, in place of the condition on ATTR_METHOD */
     CHECK_PATHS = CHECK_METHODS << 1,   /* one of the paths matches */
     CHECK_NOT_PATHS = CHECK_PATHS << 1, /* it has `not_paths`: in one reading a path matches, and none of these */
+    /* The request brings a limit, or none; in place of a condition on ATTR_DESCRIPTOR_LIMIT that says only this, as most
+     * rules for Envoy do. */
+    CHECK_BRINGS = CHECK_NOT_PATHS << 1,
+    CHECK_BRINGS_NONE = CHECK_BRINGS << 1,
 };
 _Static_assert((int)ATTRIBUTE_COUNT < (int)TREE_SPACE, "the table has a space for each attribute, and an int a bit");
 

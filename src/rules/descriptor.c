@@ -6,7 +6,11 @@
 
 /* Beside `%` and `,`, the byte that is escaped in a name, and in a text of all entries. */
 enum { IN_NAME = '#', IN_TEXT = '=' };
-enum { NUMBER_MAX = 8 }; /* bytes of "#256" */
+enum {
+    NUMBER_MAX = 8, /* bytes of "#256" */
+    PLAIN_MAX = 8,  /* entries of a plain descriptor */
+};
+_Static_assert(PLAIN_MAX *(DESCRIPTOR_KEY_MAX + 1) <= DESCRIPTOR_TEXT_MAX, "the keys of a plain descriptor have room");
 
 static size_t entry_count(const struct weir_request *request)
 {
@@ -86,6 +90,44 @@ bool descriptor_name_read(sv text, char *to, sv *ret, const char **ret_allowed)
         return false;
     memcpy(to + len, text.ptr + key_len, text.len - key_len);
     *ret = sv_of(to, len + (text.len - key_len));
+    return true;
+}
+
+/* Whether some of eight bytes is `c`: of the bytes that become 0, the lowest one sets its high bit. */
+static uint64_t bytes_with(uint64_t word, char c)
+{
+    const uint64_t each = UINT64_C(0x0101010101010101);
+    uint64_t zeros = word ^ each * (unsigned char)c;
+    return (zeros - each) & ~zeros & each * 0x80;
+}
+
+static bool word_is_plain(uint64_t word)
+{
+    return !(bytes_with(word, '%') | bytes_with(word, ',') | bytes_with(word, IN_NAME));
+}
+
+static bool key_is_plain(sv key)
+{
+    if (key.len <= 8)
+        return word_is_plain(sv_short_word(key));
+    for (size_t i = 0; i + 8 < key.len; i += 8)
+        if (!word_is_plain(sv_word(key.ptr + i)))
+            return false;
+    return word_is_plain(sv_word(key.ptr + key.len - 8)) && key.len <= DESCRIPTOR_KEY_MAX;
+}
+
+bool descriptor_is_plain(const struct weir_request *request)
+{
+    const struct weir_header *entries = request->descriptor;
+    if (request->descriptor_count > PLAIN_MAX)
+        return false;
+    for (size_t i = 0; i < request->descriptor_count; i++) {
+        if (!key_is_plain(entries[i].name))
+            return false;
+        for (size_t k = 0; k < i; k++)
+            if (sv_eq(entries[i].name, entries[k].name))
+                return false;
+    }
     return true;
 }
 
@@ -193,19 +235,28 @@ static void add_byte(struct text *t, char c)
 
 static void add_bytes(struct text *t, sv part)
 {
-    for (size_t i = 0; i < part.len; i++)
-        add_byte(t, part.ptr[i]);
+    if (part.len > DESCRIPTOR_TEXT_MAX - t->len) {
+        for (size_t i = 0; i < part.len; i++)
+            add_byte(t, part.ptr[i]);
+        return;
+    }
+    if (part.len > 0)
+        memcpy(t->room + t->len, part.ptr, part.len);
+    t->len += part.len;
 }
 
 static void add_escaped(struct text *t, sv part, char mark)
 {
+    size_t from = 0;
     for (size_t i = 0; i < part.len; i++) {
         char code[3];
-        if (is_escaped(part.ptr[i], mark))
-            add_bytes(t, sv_of(code, put_escaped(code, part.ptr[i])));
-        else
-            add_byte(t, part.ptr[i]);
+        if (!is_escaped(part.ptr[i], mark))
+            continue;
+        add_bytes(t, sv_of(part.ptr + from, i - from));
+        add_bytes(t, sv_of(code, put_escaped(code, part.ptr[i])));
+        from = i + 1;
     }
+    add_bytes(t, sv_from(part, from));
 }
 
 sv descriptor_keys(const struct weir_request *request, char room[DESCRIPTOR_TEXT_MAX])
@@ -219,6 +270,20 @@ sv descriptor_keys(const struct weir_request *request, char room[DESCRIPTOR_TEXT
         add_bytes(&t, number_text(entry_number(request, i), digits));
     }
     return sv_of(room, t.len);
+}
+
+sv descriptor_plain_keys(const struct weir_request *request, char room[DESCRIPTOR_TEXT_MAX])
+{
+    char *to = room;
+    for (size_t i = 0; i < request->descriptor_count; i++) {
+        sv key = request->descriptor[i].name;
+        if (i > 0)
+            *to++ = ',';
+        if (key.len > 0)
+            memcpy(to, key.ptr, key.len);
+        to += key.len;
+    }
+    return sv_of(room, (size_t)(to - room));
 }
 
 sv descriptor_text(const struct weir_request *request, char room[DESCRIPTOR_TEXT_MAX])

@@ -17,6 +17,9 @@ enum {
 
 /* Reads a name as people write it. `to` has room for it three times. False: not a name, and *ret_allowed says what is. */
 bool descriptor_name_read(sv text, char *to, sv *ret, const char **ret_allowed);
+/* Whether the name of each entry is its key: there are few, no key comes twice, and none has a byte that is written as %XX.
+ * Most descriptors are so, and a name is then found by comparing it with keys. */
+bool descriptor_is_plain(const struct weir_request *request);
 /* Returns the entry with this name, or NULL. */
 const struct weir_header *descriptor_find(const struct weir_request *request, sv name);
 /* Returns the name of an entry, made in `room` if need be; empty if it is longer than any that a rule can have. */
@@ -26,6 +29,7 @@ sv descriptor_name(const struct weir_request *request, size_t entry, char room[D
 
 /* "user,plan,user#2": the names of all entries, in their order. Empty if there is no descriptor. */
 sv descriptor_keys(const struct weir_request *request, char room[DESCRIPTOR_TEXT_MAX]);
+sv descriptor_plain_keys(const struct weir_request *request, char room[DESCRIPTOR_TEXT_MAX]); /* if it is plain */
 /* "user=ann,plan=free": all entries, in their order. Empty if there is no descriptor. */
 sv descriptor_text(const struct weir_request *request, char room[DESCRIPTOR_TEXT_MAX]);
 /* Reads a text of all entries, as descriptor_text() writes it or with other digits in its %XX. Returns the number of

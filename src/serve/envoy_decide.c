@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/zero.h"
 #include "serve/server.h"
 #include "serve/stats.h"
 
@@ -84,15 +85,18 @@ static bool is_unjudged(const struct weir_verdict *v)
 static void give_answer(struct envoy_call *call, const struct weir_verdict *verdict)
 {
     struct envoy_status statuses[ENVOY_DESCRIPTORS_MAX];
-    struct envoy_answer answer = { .code = verdict->allowed ? ENVOY_CODE_OK : ENVOY_CODE_OVER_LIMIT,
-                                   .statuses = statuses,
-                                   .status_count = call->count };
+    struct envoy_answer answer;
     struct envoy_refusal refusal;
     struct header_room room;
     if (is_unjudged(verdict)) {
         call->answer(call, NULL);
         return;
     }
+    answer.code = verdict->allowed ? ENVOY_CODE_OK : ENVOY_CODE_OVER_LIMIT;
+    answer.statuses = statuses;
+    answer.status_count = call->count;
+    answer.header_count = 0;
+    answer.refusal = NULL;
     for (size_t i = 0; i < call->count; i++)
         fill_status(&statuses[i], call->own ? &call->own[i] : verdict, &call->shadow[i]);
     if (call->decisions.loop->server->config.envoy_headers == CONFIG_YES)
@@ -142,21 +146,22 @@ static void fill_requests(struct envoy_call *call, const struct envoy_question *
     for (size_t i = 0; i < call->count; i++) {
         const struct envoy_descriptor *d = &from->descriptors[i];
         struct weir_request *to = &call->requests[i];
-        *to = (struct weir_request){ .domain = domain,
-                                     .descriptor = entries + d->first_entry,
-                                     .descriptor_count = d->entry_count,
-                                     .cost = envoy_hits(from, d),
-                                     .charging = charging_of(&loop->server->config, d),
-                                     .with = i + 1 < call->count ? to + 1 : NULL,
-                                     .own = call->own ? &call->own[i] : NULL,
-                                     .own_shadow = &call->shadow[i],
-                                     .shadows = &shadows[i] };
+        zero(to, sizeof *to);
+        to->domain = domain;
+        to->descriptor = entries + d->first_entry;
+        to->descriptor_count = d->entry_count;
+        to->cost = envoy_hits(from, d);
+        to->charging = charging_of(&loop->server->config, d);
+        to->with = i + 1 < call->count ? to + 1 : NULL;
+        to->own = call->own ? &call->own[i] : NULL;
+        to->own_shadow = &call->shadow[i];
+        to->shadows = &shadows[i];
         if (d->limit.given) {
             to->given_max = d->limit.requests_per_unit;
             envoy_limit_window(&d->limit, &to->given_window_ms);
         }
         if (call->own)
-            memset(&call->own[i], 0, sizeof call->own[i]);
+            zero(&call->own[i], sizeof call->own[i]);
         shadows[i].count = 0;
         stats_count_rules_of(loop->stats, to);
     }

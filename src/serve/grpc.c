@@ -126,18 +126,40 @@ static void take_timeout(struct h2_stream *stream, sv text)
             number < (UINT64_MAX - stream->began_ns) / unit_ns ? stream->began_ns + number * unit_ns : UINT64_MAX;
 }
 
-static void on_header(struct h2_stream *stream, sv name, sv value)
+static void take_method(struct h2_stream *stream, sv method)
 {
-    if (sv_eq(name, SV(":path")))
-        take_path(stream, value);
-    else if (sv_eq(name, SV(":method")))
-        stream->post = sv_eq(value, SV("POST"));
-    else if (sv_eq(name, SV("content-type")))
-        stream->grpc = is_grpc(value);
-    else if (sv_eq(name, SV("grpc-timeout")))
-        take_timeout(stream, value);
-    else if (sv_eq(name, SV("authorization")))
-        stream->token = token_may_ask(stream->loop->tokens, value);
+    stream->post = sv_eq(method, SV("POST"));
+}
+
+static void take_type(struct h2_stream *stream, sv type)
+{
+    stream->grpc = is_grpc(type);
+}
+
+static void take_token(struct h2_stream *stream, sv value)
+{
+    stream->token = token_may_ask(stream->loop->tokens, value);
+}
+
+static const struct {
+    sv name;
+    void (*take)(struct h2_stream *stream, sv value);
+} headers[] = {
+    { SV(":path"), take_path },           { SV(":method"), take_method },      { SV("content-type"), take_type },
+    { SV("grpc-timeout"), take_timeout }, { SV("authorization"), take_token },
+};
+
+static unsigned number_of_header(sv name)
+{
+    for (unsigned i = 0; i < sizeof headers / sizeof headers[0]; i++)
+        if (sv_eq(headers[i].name, name))
+            return i + 1;
+    return 0;
+}
+
+static void on_header(struct h2_stream *stream, unsigned number, sv value)
+{
+    headers[number - 1].take(stream, value);
 }
 
 static bool has_token(const struct h2_stream *stream, const struct method *method)
@@ -194,13 +216,22 @@ static bool read_prefix(struct h2_stream *stream, sv *ret)
     return false;
 }
 
+/* The clock is read only if the deadline is near: what was read last has hardly taken longer. */
+static bool is_due(const struct h2_stream *stream)
+{
+    enum { NEAR_NS = 10000000 };
+    uint64_t read_ns = h2_read_ns(stream);
+    return stream->deadline_ns <= read_ns ||
+           (stream->deadline_ns - read_ns < NEAR_NS && stream->deadline_ns <= uv_hrtime());
+}
+
 static void on_complete(struct h2_stream *stream)
 {
     const struct method *method = stream->method;
     sv message;
     if (stream->drop)
         refuse_call(stream);
-    else if (stream->deadline_ns <= uv_hrtime())
+    else if (is_due(stream))
         h2_fail(stream, GRPC_DEADLINE_EXCEEDED, "the deadline has passed; nothing was charged");
     else if (read_prefix(stream, &message))
         method->run(stream, message);
@@ -235,4 +266,5 @@ static void on_gone(struct h2_stream *stream)
     stream->data = NULL;
 }
 
-const struct h2_service grpc_service = { on_header, on_headers_done, on_complete, on_refuse, on_gone, grpc_health_drain };
+const struct h2_service grpc_service = { number_of_header, on_header, on_headers_done,  on_complete,
+                                         on_refuse,        on_gone,   grpc_health_drain };

@@ -8,14 +8,14 @@
 
 #include "serve/byte_queue.h"
 #include "serve/event_loop.h"
+#include "serve/h2_fields.h"
 
 enum {
-    H2_STREAMS_MAX = 256,   /* of a connection at the same time; a client opens another connection for more */
-    H2_HEADERS_MAX = 100,   /* of a request */
-    H2_WATCHES_MAX = 256,   /* streams of a loop that stay open */
-    H2_PATH_MAX = 120,      /* bytes of a path that are kept */
-    H2_BODY_INLINE = 512,   /* bytes of a request and … */
-    H2_ANSWER_INLINE = 384, /* … of its answer that need no memory of their own */
+    H2_STREAMS_MAX = 256, /* of a connection at the same time; a client opens another connection for more */
+    H2_HEADERS_MAX = 100, /* of a request */
+    H2_WATCHES_MAX = 256, /* streams of a loop that stay open */
+    H2_PATH_MAX = 120,    /* bytes of a path that are kept */
+    H2_INLINE = 512,      /* bytes of a request, and then of its answer, that need no memory of their own */
 };
 
 /* Codes of gRPC. */
@@ -52,7 +52,6 @@ struct h2_stream {
     sv body;              /* whole; valid until the answer */
 
     /* The service's. */
-    char path[H2_PATH_MAX];
     const void *method; /* what the path names */
     bool post, grpc, token, bad_timeout;
     bool drop;  /* its body is not needed */
@@ -64,22 +63,30 @@ struct h2_stream {
     unsigned generation;
     bool watch, ended; /* a stream of several messages; its last one is known */
     bool plain;        /* without trailers */
-    size_t header_bytes, header_count;
+    size_t header_bytes, header_count, header_bytes_most;
+    struct h2_fields fields;
     size_t body_cap, answer_len, answer_cap, answer_sent;
     char *body_ptr, *answer_ptr;
     enum grpc_status status; /* of the trailers */
-    char body_inline[H2_BODY_INLINE], answer_inline[H2_ANSWER_INLINE];
+
+    /* Bytes that are not zeros at first. */
+    char room[H2_INLINE];   /* the body, and then the answer; where it is short */
+    char path[H2_PATH_MAX]; /* the service's: a path that names no method */
 };
 
 /* The functions that answer requests. Each has to return soon. */
 struct h2_service {
-    void (*header)(struct h2_stream *stream, sv name, sv value); /* the name is in lower case */
-    void (*headers_done)(struct h2_stream *stream);              /* may set `drop` */
-    void (*complete)(struct h2_stream *stream);                  /* answers, now or later */
+    unsigned (*wants)(sv name); /* the service's number for headers with this name, in lower case; 0: it needs none */
+    void (*header)(struct h2_stream *stream, unsigned number, sv value);
+    void (*headers_done)(struct h2_stream *stream); /* may set `drop` */
+    void (*complete)(struct h2_stream *stream);     /* answers, now or later */
     void (*refuse)(struct h2_stream *stream, enum h2_refusal why);
     void (*gone)(struct h2_stream *stream);  /* a stream that `complete` has not answered will not be answered any more */
     void (*drain)(struct h2_stream *stream); /* of a watch, when the loop begins to drain: ends it */
 };
+
+/* uv_hrtime() when its connection was read last. */
+uint64_t h2_read_ns(const struct h2_stream *stream);
 
 /* ---- answering ---- */
 

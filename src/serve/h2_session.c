@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/utf8.h"
+#include "base/zero.h"
 #include "serve/server.h"
 
 enum {
@@ -52,11 +53,10 @@ static struct h2_stream *stream_take(struct h2 *h2)
         h2->budget.used -= sizeof *s;
         return NULL;
     }
-    memset(s, 0, offsetof(struct h2_stream, body_inline));
-    s->body_ptr = s->body_inline;
-    s->body_cap = H2_BODY_INLINE;
-    s->answer_ptr = s->answer_inline;
-    s->answer_cap = H2_ANSWER_INLINE;
+    zero(s, offsetof(struct h2_stream, room));
+    s->path[0] = '\0';
+    s->body_ptr = s->answer_ptr = s->room;
+    s->body_cap = s->answer_cap = H2_INLINE;
     return s;
 }
 
@@ -72,7 +72,7 @@ static void give_back(struct h2 *h2, char **ptr, size_t *cap, char *room, size_t
 
 static void drop_body(struct h2_stream *s)
 {
-    give_back(s->conn->h2, &s->body_ptr, &s->body_cap, s->body_inline, H2_BODY_INLINE);
+    give_back(s->conn->h2, &s->body_ptr, &s->body_cap, s->room, H2_INLINE);
 }
 
 static void stream_release(struct h2_stream *s)
@@ -80,7 +80,7 @@ static void stream_release(struct h2_stream *s)
     struct h2 *h2 = s->conn->h2;
     drop_body(s);
     h2->budget.used -= sizeof *s;
-    give_back(h2, &s->answer_ptr, &s->answer_cap, s->answer_inline, H2_ANSWER_INLINE);
+    give_back(h2, &s->answer_ptr, &s->answer_cap, s->room, H2_INLINE);
     if (h2->spare_count == H2_SPARE_STREAMS) {
         free(s);
         return;
@@ -163,7 +163,20 @@ static void part(struct h2_stream *s)
     c->open--;
     leave_generation(s);
     c->closed_some = true;
+    c->current = c->current == s ? NULL : c->current;
     stream_release(s);
+}
+
+/* What comes for a stream comes in pieces, one after another. */
+static __attribute__((noinline)) struct h2_stream *find_stream(struct h2_conn *c, int32_t id)
+{
+    c->current = nghttp2_session_get_stream_user_data(c->session, id);
+    return c->current;
+}
+
+static inline struct h2_stream *stream_of(struct h2_conn *c, int32_t id)
+{
+    return c->current && c->current->id == id ? c->current : find_stream(c, id);
 }
 
 /* Something is to be sent. In the turn of its connection it is sent at the end; else soon. */
@@ -213,7 +226,7 @@ static void reset(struct h2_stream *s, uint32_t code)
 static bool add_message(struct h2_stream *s, sv message)
 {
     char prefix[PREFIX] = { 0 };
-    if (!grow(s->conn->h2, &s->answer_ptr, &s->answer_cap, s->answer_inline, s->answer_len, PREFIX + message.len))
+    if (!grow(s->conn->h2, &s->answer_ptr, &s->answer_cap, s->room, s->answer_len, PREFIX + message.len))
         return false;
     for (int i = 0; i < 4; i++)
         prefix[1 + i] = (char)(message.len >> (24 - 8 * i));
@@ -370,8 +383,10 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *data)
 {
     struct h2_conn *c = data;
-    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
+    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
+        find_stream(c, frame->hd.stream_id); /* these are trailers */
         return 0;
+    }
     struct h2_stream *s = stream_take(c->h2);
     if (!s)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -380,34 +395,111 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     s->id = frame->hd.stream_id;
     s->began_ns = c->read_ns;
     s->deadline_ns = UINT64_MAX;
+    s->header_bytes_most = s->loop->server->config.header_bytes;
     join(c, s);
     c->allowance += ALLOWANCE_PER_STREAM;
     nghttp2_session_set_stream_user_data(session, s->id, s);
+    c->current = s;
     return 0;
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_len,
-                     const uint8_t *value, size_t value_len, uint8_t flags, void *data)
+/* More headers than so many times the maximum. */
+static inline bool has_too_many(const struct h2_stream *s, size_t times)
+{
+    return s->header_bytes > s->header_bytes_most * times || s->header_count > H2_HEADERS_MAX * times;
+}
+
+static void refuse_malformed(struct h2_stream *s)
+{
+    if (s->state != H2_RECEIVING)
+        return;
+    set_answered(s);
+    reset(s, NGHTTP2_PROTOCOL_ERROR);
+}
+
+static sv text_of(nghttp2_rcbuf *buf)
+{
+    nghttp2_vec bytes = nghttp2_rcbuf_get_buf(buf);
+    return sv_of((const char *)bytes.base, bytes.len);
+}
+
+static void forget(struct h2_known *known)
+{
+    if (known->name) {
+        nghttp2_rcbuf_decref(known->name);
+        nghttp2_rcbuf_decref(known->value);
+    }
+    known->name = known->value = NULL;
+}
+
+/* Judges a field, and remembers it unless it is long or a secret. Some clients send the same bytes anew each time. */
+static void learn(const struct h2_service *service, struct h2_known *known, nghttp2_rcbuf *name, nghttp2_rcbuf *value,
+                  uint8_t flags)
+{
+    sv name_text = text_of(name), value_text = text_of(value);
+    if (known->name && sv_eq(known->name_text, name_text) && sv_eq(known->value_text, value_text))
+        return;
+    forget(known);
+    known->name_text = name_text;
+    known->value_text = value_text;
+    size_t bytes = name_text.len + value_text.len + HEADER_COST;
+    known->bytes = bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
+    known->field = h2_field_judge(name_text, value_text);
+    known->number = known->field.kind != H2_FIELD_IGNORED ? service->wants(name_text) : 0;
+    if (flags & NGHTTP2_NV_FLAG_NO_INDEX || bytes > H2_KNOWN_BYTES)
+        return;
+    nghttp2_rcbuf_incref(name);
+    nghttp2_rcbuf_incref(value);
+    known->name = name;
+    known->value = value;
+}
+
+static inline int take_field(struct h2_stream *s, const struct h2_known *known, bool trailer)
+{
+    s->header_bytes += known->bytes;
+    s->header_count++;
+    if (__builtin_expect(has_too_many(s, 1), 0))
+        return has_too_many(s, HEADERS_IGNORED) ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
+    if (s->state != H2_RECEIVING)
+        return 0;
+    if (!h2_fields_add(&s->fields, known->field, known->value_text, trailer))
+        refuse_malformed(s);
+    else if (known->number && !trailer)
+        s->conn->h2->service->header(s, known->number, known->value_text);
+    return 0;
+}
+
+/* Apart, so that those that are known do not pay for it. */
+static __attribute__((noinline)) int take_new_field(struct h2_stream *s, struct h2_known *known, bool trailer,
+                                                    nghttp2_rcbuf *name, nghttp2_rcbuf *value, uint8_t flags)
+{
+    learn(s->conn->h2->service, known, name, value, flags);
+    return take_field(s, known, trailer);
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghttp2_rcbuf *name, nghttp2_rcbuf *value,
+                     uint8_t flags, void *data)
 {
     struct h2_conn *c = data;
-    struct h2_stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-    size_t most = c->h2->loop->server->config.header_bytes;
-    (void)flags;
-    if (!s || frame->hd.type != NGHTTP2_HEADERS)
-        return 0;
-    s->header_bytes += name_len + value_len + HEADER_COST;
-    s->header_count++;
-    if (s->header_bytes > most * HEADERS_IGNORED || s->header_count > H2_HEADERS_MAX * HEADERS_IGNORED)
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    if (frame->headers.cat == NGHTTP2_HCAT_REQUEST && s->header_bytes <= most && s->header_count <= H2_HEADERS_MAX)
-        c->h2->service->header(s, sv_of((const char *)name, name_len), sv_of((const char *)value, value_len));
-    return 0;
+    struct h2_stream *s = c->current;
+    (void)session;
+    if (frame->hd.type != NGHTTP2_HEADERS || !s || s->id != frame->hd.stream_id)
+        return 0; /* on_begin_headers has set the current one */
+    struct h2_known *known = &c->known[s->header_count < H2_KNOWN_FIELDS ? s->header_count : H2_KNOWN_FIELDS - 1];
+    bool trailer = frame->headers.cat != NGHTTP2_HCAT_REQUEST;
+    if (known->name == name && known->value == value)
+        return take_field(s, known, trailer);
+    return take_new_field(s, known, trailer, name, value, flags);
 }
 
 static void headers_done(struct h2_stream *s)
 {
     struct h2 *h2 = s->conn->h2;
-    if (s->header_bytes > h2->loop->server->config.header_bytes || s->header_count > H2_HEADERS_MAX)
+    if (s->state == H2_RECEIVING && !has_too_many(s, 1) && !h2_fields_complete(&s->fields))
+        refuse_malformed(s);
+    if (s->state != H2_RECEIVING)
+        return;
+    if (has_too_many(s, 1))
         h2->service->refuse(s, H2_HEADERS_TOO_LARGE);
     else
         h2->service->headers_done(s);
@@ -421,6 +513,8 @@ static void headers_done(struct h2_stream *s)
 
 static void complete(struct h2_stream *s)
 {
+    if (!h2_fields_ended(&s->fields))
+        refuse_malformed(s);
     if (s->state != H2_RECEIVING)
         return;
     s->state = H2_HANDED;
@@ -432,16 +526,20 @@ static void complete(struct h2_stream *s)
 static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *bytes, size_t len, void *data)
 {
     struct h2_conn *c = data;
-    struct h2_stream *s = nghttp2_session_get_stream_user_data(session, id);
+    struct h2_stream *s = stream_of(c, id);
     size_t most = c->h2->loop->server->config.request_bytes + PREFIX;
-    (void)flags;
-    if (!s || s->state != H2_RECEIVING || s->drop)
+    (void)session, (void)flags;
+    if (!s || s->state != H2_RECEIVING)
+        return 0;
+    if (!h2_fields_received(&s->fields, len))
+        refuse_malformed(s);
+    if (s->state != H2_RECEIVING || s->drop)
         return 0;
     if (len > most - s->body.len) {
         c->h2->service->refuse(s, H2_BODY_TOO_LARGE);
         return 0;
     }
-    if (!grow(c->h2, &s->body_ptr, &s->body_cap, s->body_inline, s->body.len, len)) {
+    if (!grow(c->h2, &s->body_ptr, &s->body_cap, s->room, s->body.len, len)) {
         c->h2->service->refuse(s, H2_NO_MEMORY);
         return 0;
     }
@@ -455,16 +553,19 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
     struct h2_conn *c = data;
     struct h2_stream *s = NULL;
     bool ends = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+    (void)session;
     switch (frame->hd.type) {
     case NGHTTP2_HEADERS:
-        s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+        s = stream_of(c, frame->hd.stream_id);
         if (s && frame->headers.cat == NGHTTP2_HCAT_REQUEST)
             headers_done(s);
+        else if (s && !ends)
+            refuse_malformed(s); /* trailers are the end */
         if (s && ends)
             complete(s);
         break;
     case NGHTTP2_DATA:
-        s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+        s = stream_of(c, frame->hd.stream_id);
         if (s && ends)
             complete(s);
         break;
@@ -491,14 +592,19 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 
 static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *data)
 {
-    struct h2_stream *s = nghttp2_session_get_stream_user_data(session, id);
-    (void)code, (void)data;
+    struct h2_stream *s = stream_of(data, id);
+    (void)session, (void)code;
     if (s)
         part(s);
     return 0;
 }
 
 /* ---- time ---- */
+
+uint64_t h2_read_ns(const struct h2_stream *s)
+{
+    return s->conn->read_ns;
+}
 
 void h2_session_sweep(struct h2_conn *c, uint64_t began_before_ns, uint64_t now_ns)
 {
@@ -527,16 +633,18 @@ void h2_session_find_due(struct h2_conn *c)
 
 int h2_session_setup(struct h2 *h2)
 {
+    h2_memory_init(&h2->memory);
     if (nghttp2_session_callbacks_new(&h2->callbacks) != 0 || nghttp2_option_new(&h2->option) != 0)
         return UV_ENOMEM;
     nghttp2_session_callbacks_set_on_begin_frame_callback(h2->callbacks, on_begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(h2->callbacks, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(h2->callbacks, on_header);
+    nghttp2_session_callbacks_set_on_header_callback2(h2->callbacks, on_header);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(h2->callbacks, on_data_chunk);
     nghttp2_session_callbacks_set_on_frame_recv_callback(h2->callbacks, on_frame_recv);
     nghttp2_session_callbacks_set_on_frame_send_callback(h2->callbacks, on_frame_send);
     nghttp2_session_callbacks_set_on_stream_close_callback(h2->callbacks, on_stream_close);
     nghttp2_option_set_stream_reset_rate_limit(h2->option, RESETS_BURST, RESETS_PER_SECOND);
+    nghttp2_option_set_no_http_messaging(h2->option, 1); /* see h2_fields.h */
     nghttp2_option_set_max_continuations(h2->option, CONTINUATIONS_MAX);
     return 0;
 }
@@ -550,6 +658,7 @@ void h2_session_teardown(struct h2 *h2)
     }
     nghttp2_session_callbacks_del(h2->callbacks);
     nghttp2_option_del(h2->option);
+    h2_memory_done(&h2->memory);
 }
 
 bool h2_session_begin(struct h2_conn *c)
@@ -559,7 +668,8 @@ bool h2_session_begin(struct h2_conn *c)
                                           { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, header_bytes } };
     c->allowance = ALLOWANCE_MAX;
     c->allowance_ms = loop_now_ms(c->h2->loop);
-    return nghttp2_session_server_new2(&c->session, c->h2->callbacks, c, c->h2->option) == 0 &&
+    return nghttp2_session_server_new3(&c->session, c->h2->callbacks, c, c->h2->option, h2_memory_calls(&c->h2->memory)) ==
+               0 &&
            nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof settings[0]) == 0;
 }
 
@@ -569,6 +679,8 @@ void h2_session_end(struct h2_conn *c)
         next = s->next;
         part(s);
     }
+    for (size_t i = 0; i < H2_KNOWN_FIELDS; i++)
+        forget(&c->known[i]);
     nghttp2_session_del(c->session);
     c->session = NULL;
 }

@@ -5,12 +5,15 @@
 #include <nghttp2/nghttp2.h>
 
 #include "serve/h2.h"
+#include "serve/h2_memory.h"
 
 enum {
     H2_INPUT_BYTES = 64 << 10,
     H2_OUTPUT_BYTES = 128 << 10, /* for one write */
     H2_FRAME_MAX = 40 << 10,     /* bytes of the longest frame that is sent: an answer */
     H2_SPARE_STREAMS = 512,
+    H2_KNOWN_FIELDS = 16,
+    H2_KNOWN_BYTES = 256, /* of a field that is remembered */
 };
 
 /* Shared by all connections of a loop. */
@@ -19,6 +22,7 @@ struct h2 {
     const struct h2_service *service;
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;
+    struct h2_memory memory;   /* of the sessions */
     struct byte_budget budget; /* of streams, and of bodies, answers and output that do not fit into what each stream has */
     struct h2_conn *conns;
     struct h2_conn *dirty; /* have something to send, outside of their turn */
@@ -34,12 +38,24 @@ struct h2 {
     char output[H2_OUTPUT_BYTES];
 };
 
+/* A field that came before. Most clients send the same fields in the same order with each request, and few of their bytes:
+ * nghttp2 gives the same buffers then. A buffer that is referred to here has the same bytes for ever. */
+struct h2_known {
+    nghttp2_rcbuf *name, *value; /* NULL: none */
+    sv name_text, value_text;
+    struct h2_field field;
+    uint32_t bytes;  /* as they count for the maximum; at most UINT32_MAX */
+    unsigned number; /* the service's; 0: it does not need it */
+};
+_Static_assert(sizeof(struct h2_known) == 64, "one is found by a shift");
+
 struct h2_conn {
     struct conn conn;
     uv_poll_t poll;
     struct h2 *h2;
     nghttp2_session *session;       /* NULL: nothing has come yet */
     struct h2_stream *first, *last; /* streams, oldest first */
+    struct h2_stream *current;      /* the one that was looked up last */
     unsigned open, watching, receiving;
     unsigned generation, generation_open; /* streams whose time the connection's is */
     bool closed_some;                     /* a stream was closed in this turn */
@@ -50,6 +66,7 @@ struct h2_conn {
     int64_t pinged_ms;
     int64_t allowance; /* of frames that ask for nothing; … */
     int64_t allowance_ms;
+    struct h2_known known[H2_KNOWN_FIELDS]; /* by their number in a request, and then the last one */
     struct byte_queue out;
     int events;
     struct h2_conn *prev, *next, *dirty_next;

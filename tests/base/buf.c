@@ -48,6 +48,24 @@ static void test_maximum(void **state)
     buf_done(&b);
 }
 
+static void test_room(void **state)
+{
+    (void)state;
+    char room[8];
+    struct buf b;
+    buf_over(&b, room, sizeof room);
+    char *to = buf_room(&b, 7);
+    assert_non_null(to);
+    memcpy(to, "abc", 3);
+    buf_grown(&b, to + 3);
+    assert_string_equal(room, "abc");
+    assert_non_null(buf_room(&b, 4));
+    assert_false(b.failed);
+    assert_null(buf_room(&b, 5));
+    assert_true(b.failed);
+    assert_string_equal(room, "abc");
+}
+
 static void test_over(void **state)
 {
     (void)state;
@@ -230,9 +248,10 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grows),   cmocka_unit_test(test_maximum), cmocka_unit_test(test_over),
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_json),    cmocka_unit_test(test_shown),
-        cmocka_unit_test(test_utf8),    cmocka_unit_test(test_arena),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_grows),  cmocka_unit_test(test_maximum), cmocka_unit_test(test_room),
+        cmocka_unit_test(test_over),   cmocka_unit_test(test_numbers), cmocka_unit_test(test_json),
+        cmocka_unit_test(test_shown),  cmocka_unit_test(test_utf8),    cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
 }
