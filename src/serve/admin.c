@@ -259,6 +259,7 @@ bool admin_screen(struct http_call *call, void *data)
     sv names[PATH_NAMES];
     char allow[64];
     const struct admin_route *route = find_route(call, names, allow);
+    call->tokens = call->loop->tokens->generation;
     if (call->too_large)
         http_too_large(call);
     else if (!admin_check_host(call, server) || !admin_check_caller(call, server, route))
@@ -281,7 +282,9 @@ void admin_handle(struct http_call *call, void *data)
     char allow[64];
     const struct admin_route *route = find_route(call, names, allow);
     sv id = http_decode(call, names[PATH_ID], false), subject = http_decode(call, names[PATH_SUBJECT], false);
-    if (!is_text(id))
+    if (call->tokens != call->loop->tokens->generation && !admin_check_caller(call, data, route))
+        ; /* its token was withdrawn since the headers came, and it has been answered */
+    else if (!is_text(id))
         http_error(call, 400, NULL, "the id of a rule must be UTF-8, percent-encoded");
     else if (!is_text(subject))
         http_error(call, 400, NULL, "a subject must be UTF-8 without NUL characters, percent-encoded");

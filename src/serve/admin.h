@@ -114,7 +114,7 @@ bool admin_check_parameters(struct http_call *call, const char *const *names);
 /* The parameter dry_run says that nothing is to be changed. */
 bool admin_is_dry_run(struct http_call *call);
 /* The author of a change: the header X-Weir-Author, or else "page (operate)" for a session, "admin api" for a token. If the
- * token has a name, that is the author, or stands behind it: "Ann (ops)". */
+ * token has a name, it stands behind it: "Ann (ops)", "admin api (ops)". */
 sv admin_author(struct http_call *call);
 
 /* ---- work with the source ---- */

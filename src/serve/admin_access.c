@@ -238,19 +238,20 @@ struct admin_caller admin_caller(const struct http_call *call)
     return caller;
 }
 
-/* The last parentheses are always those of the service: nobody can sign with the name of another token. */
+/* What stands in the last parentheses comes from the service, and every change with a named token has them: nobody can sign
+ * with the name of another. */
 sv admin_author(struct http_call *call)
 {
     struct admin_caller caller = admin_caller(call);
     sv author = sv_trim(http_header(call, "x-weir-author"));
     const char *name = caller.token ? caller.token->name : "unknown";
-    bool is_named = caller.token && caller.token->is_named;
-    if (author.len == 0 && (is_named || !caller.has_session))
-        return is_named ? weir_str(name) : SV("admin api");
-    if (author.len > 0 && !is_named && author.ptr[author.len - 1] != ')')
+    bool is_plain = caller.token && !caller.token->is_named && (author.len == 0 || author.ptr[author.len - 1] != ')');
+    if (is_plain && author.len > 0)
         return author;
+    if (is_plain && !caller.has_session)
+        return SV("admin api");
     if (author.len == 0)
-        author = SV("page");
+        author = caller.has_session ? SV("page") : SV("admin api");
     size_t size = author.len + TOKEN_NAME_MAX + 4;
     char *text = http_alloc(call, size);
     return text ? sv_of(text, (size_t)snprintf(text, size, "%.*s (%s)", SV_FMT(author), name)) : weir_str(name);

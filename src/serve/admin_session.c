@@ -55,7 +55,9 @@ static json_t *read_body(struct http_call *call)
 /* The browser itself says in Origin that its page came over https: behind a proxy with TLS the service cannot see it. */
 static bool is_https(const struct http_call *call)
 {
-    return sv_starts(http_header(call, "origin"), SV("https://"));
+    const struct server *server = call->loop->server;
+    return sv_starts(http_header(call, "origin"), SV("https://")) ||
+           tls_setup_has(&server->config, FRONT_ADMIN, server->where[FRONT_ADMIN]);
 }
 
 /* " ann"; "" for a token of the host, whose name is its role. */

@@ -138,7 +138,12 @@ static void take_type(struct h2_stream *stream, sv type)
 
 static void take_token(struct h2_stream *stream, sv value)
 {
-    stream->token = token_may_ask(stream->loop->tokens, value);
+    const struct tokens *tokens = stream->loop->tokens;
+    const struct token *token = tokens->required ? token_find(tokens, token_of_bearer(value)) : NULL;
+    stream->token = token && token->role == ROLE_ASK;
+    stream->tokens = tokens->generation;
+    if (stream->token)
+        memcpy(stream->token_hash, token->hash, sizeof stream->token_hash);
 }
 
 static const struct {
@@ -162,9 +167,19 @@ static void on_header(struct h2_stream *stream, unsigned number, sv value)
     headers[number - 1].take(stream, value);
 }
 
+/* A token may have been withdrawn since the headers came. */
+static bool is_valid(const struct h2_stream *stream)
+{
+    const struct tokens *tokens = stream->loop->tokens;
+    if (!stream->token || stream->tokens == tokens->generation)
+        return stream->token;
+    const struct token *token = token_with_hash(tokens, stream->token_hash);
+    return token && token->role == ROLE_ASK;
+}
+
 static bool has_token(const struct h2_stream *stream, const struct method *method)
 {
-    return method->open || !stream->loop->tokens->required || stream->token;
+    return method->open || !stream->loop->tokens->required || is_valid(stream);
 }
 
 /* The answer comes when the request is complete: some clients do not expect it before. */

@@ -54,6 +54,8 @@ struct h2_stream {
     /* The service's. */
     const void *method; /* what the path names */
     bool post, grpc, token, bad_timeout;
+    unsigned tokens; /* token: the generation that it was judged by, and its hash */
+    unsigned char token_hash[SHA256_SIZE];
     bool drop;  /* its body is not needed */
     void *data; /* of a decision that is pending */
 

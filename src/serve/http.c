@@ -6,7 +6,6 @@
  * read_stream (it can send more of a stream) · on_completed (the answer is out, or the connection is lost). */
 #include "serve/http.h"
 
-#include <linux/sockios.h>
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -16,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/format.h"
 #include "serve/server.h"
+#include "serve/tls_relay.h"
 
 enum {
     SPARE_CALLS_MAX = 64,      /* for reuse */
@@ -750,7 +750,7 @@ struct http_stream *http_stream_begin(struct http_call *http_call, sv content_ty
     add_answer_header(call, SV("Content-Type"), content_type);
     add_answer_headers(call, &(struct http_answer){ 0 });
     int bytes = STREAM_SEND_BYTES;
-    setsockopt(http_call->conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    setsockopt(tls_relay_socket(http_call->loop, http_call->conn->fd), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     conn_stream(http_call->conn, loop_now_ms(call->http->loop));
     if (call->suspended)
         resume(call);
@@ -759,9 +759,8 @@ struct http_stream *http_stream_begin(struct http_call *http_call, sv content_ty
 
 static bool is_all_received(const struct http_stream *stream)
 {
-    int bytes = 0;
-    return stream->taken == stream->pieces.len && ioctl(stream->call->http_call.conn->fd, SIOCOUTQ, &bytes) == 0 &&
-           bytes == 0;
+    const struct http_call *call = &stream->call->http_call;
+    return stream->taken == stream->pieces.len && tls_relay_unsent(call->loop, call->conn->fd) == 0;
 }
 
 bool http_stream_send(struct http_stream *stream, sv piece)

@@ -24,6 +24,7 @@ struct http_call {
     const void *data;         /* for `screen` and `handle` */
     struct weir_header extra; /* a further header of the answer, such as Allow, if it has a name */
     unsigned wait_ms;         /* the answer is sent after so long; see http_waiting */
+    unsigned tokens;          /* their generation when the headers were screened */
     bool too_large;           /* the headers are over their bounds, and not all of them are here */
 };
 

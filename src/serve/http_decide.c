@@ -511,6 +511,17 @@ static bool has_token(const struct http_call *call)
     return token_may_ask(call->loop->tokens, http_header(call, "authorization"));
 }
 
+/* False: the call has been answered. */
+static bool check_token(struct http_call *call, const struct route *route)
+{
+    call->tokens = call->loop->tokens->generation;
+    if (route->open || has_token(call))
+        return true;
+    call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
+    mistake(call, 401, "send the header Authorization: Bearer TOKEN", "the token is missing or wrong");
+    return false;
+}
+
 /* A browser says the origin of a page with every POST to another one. */
 static bool wants_json(const struct http_call *call, const struct route *route)
 {
@@ -539,9 +550,8 @@ bool decide_screen(struct http_call *call, void *server)
             "there is nothing at %.*s", SV_SHOWN(call->path, 200));
     } else if (route->method.len > 0 && !sv_eq(call->method, route->method)) {
         http_bad_method(call, route->method);
-    } else if (!route->open && !has_token(call)) {
-        call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
-        mistake(call, 401, "send the header Authorization: Bearer TOKEN", "the token is missing or wrong");
+    } else if (!check_token(call, route)) {
+        return false;
     } else
         return !wants_json(call, route) || http_is_json(call);
     return false;
@@ -550,5 +560,7 @@ bool decide_screen(struct http_call *call, void *server)
 void decide_handle(struct http_call *call, void *server)
 {
     const struct route *route = call->data;
-    route->run(call, server);
+    /* The token may have been withdrawn since the headers came. */
+    if (call->tokens == call->loop->tokens->generation || check_token(call, route))
+        route->run(call, server);
 }

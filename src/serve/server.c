@@ -34,7 +34,7 @@ enum {
     EXIT_DONE = 0,
     EXIT_UNUSABLE = 2,
     ADMIN_CONNECTIONS = 256, /* of the admin listener, in addition to config.connections */
-    DESCRIPTORS_SPARE = 100 + ADMIN_CONNECTIONS,
+    DESCRIPTORS_SPARE = 100,
     DATA_MODE = 0750,
     THREADS_MAX = 256,
 };
@@ -57,7 +57,8 @@ static void fit_descriptors(struct server *server)
     const struct config *config = &server->config;
     struct rlimit limit;
     /* With TLS two more: see tls_relay.h. */
-    rlim_t each = config->certificate ? 3 : 1, wanted = each * config->connections + DESCRIPTORS_SPARE;
+    rlim_t each = config->certificate ? 3 : 1,
+           wanted = each * (config->connections + ADMIN_CONNECTIONS) + DESCRIPTORS_SPARE;
     server->connections = config->connections;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted)
         return;
@@ -243,6 +244,8 @@ static int start(struct server *server, struct weir_error *error)
     if (r == 0)
         r = admin_state_new(&server->admin, server, error);
     if (r == 0)
+        server->tokens_posted = server->tokens->generation;
+    if (r == 0)
         r = rule_sync_start(&server->rule_sync, config, &server->weir, error);
     if (r == 0)
         r = watch(server, error);
@@ -292,12 +295,16 @@ static void take_over(struct loop_task *task)
     free(reload);
 }
 
+/* A loop that there is no memory for is told at the next look at the tokens. */
 static void post_reload(struct server *server)
 {
+    bool all = true;
     for (unsigned i = 0; i <= server->loop_count; i++) {
         struct reload *reload = calloc(1, sizeof *reload);
-        if (!reload)
+        if (!reload) {
+            all = false;
             continue;
+        }
         *reload = (struct reload){ .task = { .run = take_over },
                                    .loop = &server->loops[i],
                                    .tokens = tokens_ref(server->tokens),
@@ -305,14 +312,22 @@ static void post_reload(struct server *server)
                                    .limits = limits_of(server, i) };
         loop_post(&server->loops[i], &reload->task);
     }
+    if (all)
+        server->tokens_posted = server->tokens->generation;
 }
 
-static int read_certificates(struct server *server, struct weir_error *error)
+/* Both, or nothing changes. */
+static int read_secrets(struct server *server, struct weir_error *error)
 {
     struct tls_setup fresh;
     int r = tls_setup_read(&fresh, &server->config, error);
     if (r < 0)
         return r;
+    r = tokens_read(&server->tokens, &server->config, error);
+    if (r < 0) {
+        tls_setup_done(&fresh);
+        return r;
+    }
     tls_setup_done(&server->tls);
     server->tls = fresh;
     return 0;
@@ -328,9 +343,7 @@ static void reload(struct server *server, int argc, char **argv)
     int r = config_read(&fresh, argc, argv, &error);
     if (r == 0) {
         config_exchange(&server->config, &fresh, &changes);
-        r = tokens_read(&server->tokens, &server->config, &error);
-        if (r == 0)
-            r = read_certificates(server, &error);
+        r = read_secrets(server, &error);
         if (r < 0)
             config_exchange(&server->config, &fresh, &changes);
         config_done(&fresh);
@@ -399,9 +412,8 @@ static void server_done(struct server *server)
 static void follow_tokens(struct server *server)
 {
     struct weir_error error = { .code = WEIR_OK };
-    unsigned generation = server->tokens->generation;
     bool failed = tokens_read(&server->tokens, &server->config, &error) < 0;
-    if (server->tokens->generation != generation) {
+    if (server->tokens->generation != server->tokens_posted) {
         post_reload(server);
         log_say(LEVEL_INFO, "tokens", "%zu tokens are in force", server->tokens->count);
     }
@@ -422,7 +434,7 @@ static void serve(struct server *server, const sigset_t *signals, int argc, char
         signal = sigtimedwait(signals, NULL, &look);
         if (signal == SIGHUP)
             reload(server, argc, argv);
-        else if (signal < 0)
+        if (signal == SIGHUP || signal < 0)
             follow_tokens(server);
     } while (signal < 0 || signal == SIGHUP);
     begin_end(server);

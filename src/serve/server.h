@@ -30,6 +30,7 @@ struct server {
     struct tokens *tokens;             /* the same */
     char tokens_error[WEIR_ERROR_MAX]; /* of the last look at them; "": none */
     bool tokens_failing;               /* and the log has said so */
+    unsigned tokens_posted;            /* the generation that all loops were told of */
     struct admin_state *admin;         /* the admin loop's */
     struct hash_key sample_key;        /* of the hashes in samples: random, and nowhere else */
     struct simulation *simulation;     /* under way; NULL: none; the admin loop's */

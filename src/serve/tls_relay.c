@@ -3,9 +3,11 @@
 #include "serve/tls_relay.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,7 +17,7 @@
 #include "serve/server.h"
 #include "tls/tls.h"
 
-enum { READ_BYTES = 32 * 1024, PLAIN_BYTES = READ_BYTES + TLS_RECORD_MAX };
+enum { TICK_MS = 250, LINGER_MS = 1000, READ_BYTES = 32 * 1024, PLAIN_BYTES = READ_BYTES + TLS_RECORD_MAX };
 
 /* Of one listener in one loop. */
 struct relays {
@@ -23,7 +25,9 @@ struct relays {
     enum front front;
     struct loop_acceptor inner;
     struct relay *first;
+    unsigned lingering;
     struct byte_budget budget;
+    uv_timer_t *tick; /* of its own memory: it is closed after this is freed */
     char cipher[READ_BYTES], plain[PLAIN_BYTES];
 };
 
@@ -45,8 +49,10 @@ struct relay {
     struct side client, service;
     int service_fd; /* the other end of the pair, for tls_relay_socket; -1: it was closed, or may have been */
     struct sockaddr_storage peer;
-    unsigned handles; /* that are open */
-    bool gone;        /* the service has closed its end, or will send nothing more */
+    unsigned handles;         /* that are open */
+    bool gone;                /* the service has closed its end, or will send nothing more */
+    bool lingers;             /* … and so the connection is at its end, … */
+    int64_t lingers_since_ms; /* … since then */
     bool over;
 };
 
@@ -79,6 +85,7 @@ static void end_relay(struct relay *r)
     if (r->next)
         r->next->prev = r->prev;
     r->relays->loop->relays--;
+    r->relays->lingering -= r->lingers;
     conn_leave(&r->conn);
     tls_free(STEAL(r->tls));
     bool has_handle = r->handles > 0;
@@ -152,22 +159,53 @@ static void tell_end(struct side *side)
     side->told = side->told || side->kept.len == 0;
 }
 
-/* ---- one turn ---- */
+/* ---- the end of a connection ---- */
 
-/* What ends a connection takes no longer than a request. False: there are too many connections. */
-static bool linger(struct relay *r)
+/* Closing with unread input would make the client lose the answer. So the client has a moment to close first, and the time
+ * of a request if it has yet to read something. Such a relay is not a connection of the loop any more: it keeps nobody out.
+ */
+static bool lingered(const struct relay *r, int64_t now_ms)
 {
-    struct loop *loop = r->relays->loop;
-    int64_t now_ms = loop_now_ms(loop);
-    if (r->conn.conns) /* it has begun to */
-        return true;
-    r->conn.shut = shut_conn;
-    if (!conns_enter(&loop->conns, &r->conn, r->relays->front, r->client.fd, &r->peer, now_ms))
-        return false;
-    conn_busy(&r->conn, now_ms);
-    conn_complete(&r->conn);
-    return true;
+    unsigned request_ms = r->relays->loop->conns.limits.request_ms;
+    unsigned most_ms = r->client.kept.len > 0 || request_ms < LINGER_MS ? request_ms : LINGER_MS;
+    return r->lingers && now_ms - r->lingers_since_ms >= most_ms;
 }
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct relays *all = timer->data;
+    int64_t now_ms = loop_now_ms(all->loop);
+    for (struct relay *r = all->first, *next; r; r = next) {
+        next = r->next;
+        if (lingered(r, now_ms))
+            end_relay(r);
+    }
+}
+
+/* As many as there may be connections: of more, the oldest ends. */
+static void end_oldest(struct relays *all)
+{
+    struct relay *oldest = NULL;
+    for (struct relay *r = all->first; r; r = r->next)
+        if (r->lingers && (!oldest || r->lingers_since_ms < oldest->lingers_since_ms))
+            oldest = r;
+    if (oldest)
+        end_relay(oldest);
+}
+
+static void linger(struct relay *r)
+{
+    struct relays *all = r->relays;
+    if (r->lingers)
+        return;
+    if (all->lingering >= all->loop->conns.limits.most)
+        end_oldest(all);
+    r->lingers = true;
+    r->lingers_since_ms = loop_now_ms(all->loop);
+    all->lingering++;
+}
+
+/* ---- one turn ---- */
 
 /* Waits for what can come next. False: it is over. */
 static bool settle(struct relay *r)
@@ -179,9 +217,10 @@ static bool settle(struct relay *r)
         tell_end(service);
     if ((client->ended && service->ended && client->kept.len == 0) || (client->ended && service->fd < 0))
         return false;
-    if ((client->ended || service->ended || r->gone) && !linger(r))
-        return false;
-    bool reads_client = !client->ended && service->kept.len == 0, reads_service = !service->ended && client->kept.len == 0;
+    if (service->ended || r->gone)
+        linger(r);
+    bool reads_client = !client->ended && service->kept.len == 0 && client->kept.len == 0;
+    bool reads_service = !service->ended && client->kept.len == 0;
     return wait_for(client, (reads_client ? UV_READABLE : 0) | (client->kept.len > 0 ? UV_WRITABLE : 0), on_client) &&
            wait_for(service,
                     (r->gone ? 0 : UV_DISCONNECT) | (reads_service ? UV_READABLE : 0) |
@@ -197,6 +236,7 @@ static bool hand_over(struct relay *r)
         return false;
     conn_leave(&r->conn);
     r->conn = (struct conn){ .fd = -1 };
+    r->relays->loop->conns.accepted--; /* the acceptor counts it once more */
     if (!open_side(r, &r->service, pair[0])) {
         close(pair[1]);
         return false;
@@ -279,8 +319,10 @@ static void on_service(uv_poll_t *poll, int status, int events)
     struct relay *r = poll->data;
     struct side *service = &r->service;
     bool open = true, readable = status < 0 || (events & UV_READABLE && service->events & UV_READABLE);
-    if (status < 0)
+    if (status < 0) {
         service->events = 0;
+        drop_service(service);
+    }
     r->gone = r->gone || status < 0 || events & UV_DISCONNECT;
     if (events & UV_WRITABLE && !service->told && !send_to(service, SV("")))
         drop_service(service);
@@ -337,6 +379,11 @@ static void relay_drain(void *data)
         all->inner.drain(all->inner.data);
 }
 
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
+
 static void relays_free(void *data)
 {
     struct relays *all = data;
@@ -346,14 +393,23 @@ static void relays_free(void *data)
     }
     if (all->inner.free)
         all->inner.free(all->inner.data);
+    uv_close((uv_handle_t *)all->tick, free_handle);
     free(all);
 }
 
 int tls_relay_wrap(struct loop *loop, enum front front, struct loop_acceptor *acceptor)
 {
     struct relays *all = cleanup_calloc(1, sizeof *all); /* the acceptor owns it */
-    if (!all)
+    uv_timer_t *tick = cleanup_calloc(1, sizeof *tick);
+    if (!all || !tick) {
+        free(all);
+        free(tick);
         return UV_ENOMEM;
+    }
+    uv_timer_init(&loop->uv, tick);
+    uv_timer_start(tick, on_tick, TICK_MS, TICK_MS);
+    tick->data = all;
+    all->tick = tick;
     all->loop = loop;
     all->front = front;
     all->inner = *acceptor;
@@ -362,14 +418,32 @@ int tls_relay_wrap(struct loop *loop, enum front front, struct loop_acceptor *ac
     return 0;
 }
 
-int tls_relay_socket(const struct loop *loop, int fd)
+static const struct relay *relay_of(const struct loop *loop, int fd)
 {
     for (int front = 0; front < FRONTS; front++) {
         const struct loop_acceptor *acceptor = &loop->listeners[front].acceptor;
         const struct relays *all = acceptor->accept == relay_accept ? acceptor->data : NULL;
         for (const struct relay *r = all ? all->first : NULL; r; r = r->next)
             if (r->service_fd == fd)
-                return r->client.fd;
+                return r;
     }
-    return fd;
+    return NULL;
+}
+
+int tls_relay_socket(const struct loop *loop, int fd)
+{
+    const struct relay *r = relay_of(loop, fd);
+    return r ? r->client.fd : fd;
+}
+
+static size_t unsent(int fd)
+{
+    int bytes = 0;
+    return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? (size_t)bytes : 0;
+}
+
+size_t tls_relay_unsent(const struct loop *loop, int fd)
+{
+    const struct relay *r = relay_of(loop, fd);
+    return unsent(fd) + (r ? r->client.kept.len + unsent(r->client.fd) : 0);
 }

@@ -38,21 +38,22 @@ void token_list_done(struct token_list *list)
 
 /* ---- reading ---- */
 
-/* The names of the roles are those of the host's own tokens. */
+/* The names of the roles are those of the host's own tokens; "default" is what Redis clients call a user without a name. */
 static bool is_name(sv name)
 {
     static const char others[] = "._@+-";
     for (size_t i = 0; i < name.len; i++)
         if (!ascii_digit(name.ptr[i]) && !ascii_letter(name.ptr[i]) && !memchr(others, name.ptr[i], sizeof others - 1))
             return false;
-    return name.len > 0 && name.len <= TOKEN_NAME_MAX && role_named(name) == ROLE_NONE;
+    return name.len > 0 && name.len <= TOKEN_NAME_MAX && role_named(name) == ROLE_NONE &&
+           !sv_eq_nocase(name, SV("default")) && !sv_eq_nocase(name, SV("unknown"));
 }
 
 static int bad_name(sv name, struct weir_error *error)
 {
     return err_set(error, WEIR_E_INVALID,
-                   "the name of a token has 1 to %d letters, digits or . _ @ + -, and is not the name of a role; `%.*s` is "
-                   "not such a name",
+                   "the name of a token has 1 to %d letters, digits or . _ @ + -, and is not the name of a role, "
+                   "default or unknown; `%.*s` is not such a name",
                    TOKEN_NAME_MAX, SV_SHOWN(name, NAMES_SHOWN));
 }
 
@@ -111,10 +112,14 @@ static int read_text(const char *path, struct buf *ret, struct weir_error *error
     struct stat st;
     ssize_t n = 0;
     char some[4096];
-    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return 0;
-    if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 022) != 0)
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
+        return err_set(error, WEIR_E_INVALID, "%s is not a file", path);
+    if (fd >= 0 && geteuid() != 0 && st.st_uid != 0 && st.st_uid != geteuid())
+        return err_set(error, WEIR_E_INVALID, "%s belongs to another user", path);
+    if (fd >= 0 && (st.st_mode & 022) != 0)
         return err_set(error, WEIR_E_INVALID, "other users may write to %s; run 'chmod go-w %s'", path, path);
     while (fd >= 0 && !ret->failed && (n = read(fd, some, sizeof some)) > 0)
         buf_add(ret, sv_of(some, (size_t)n));
@@ -126,7 +131,7 @@ static int read_text(const char *path, struct buf *ret, struct weir_error *error
 static int check_new(const struct token_list *list, const struct token *token, struct weir_error *error)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (strcmp(list->of[i].name, token->name) == 0)
+        if (strcasecmp(list->of[i].name, token->name) == 0)
             return err_set(error, WEIR_E_INVALID, "there is already a token with the name %s", token->name);
         else if (memcmp(list->of[i].hash, token->hash, SHA256_SIZE) == 0)
             return err_set(error, WEIR_E_INVALID, "%s and %s are the same token, but each name needs its own",
@@ -232,8 +237,16 @@ static void add_line(struct buf *text, const struct token *token)
     buf_char(text, '\n');
 }
 
+/* The file that a link leads to, so that a change does not replace the link. */
+static const char *follow(const char *path, char room[PATH_MAX])
+{
+    return realpath(path, room) ? room : path;
+}
+
 int token_list_add(const char *path, sv name, enum role role, char ret[TOKEN_MAX], struct weir_error *error)
 {
+    char room[PATH_MAX];
+    path = follow(path, room);
     CLEANUP(token_list_done) struct token_list list = { 0 };
     CLEANUP(buf_done) struct buf text = { 0 };
     struct token token = { .role = role };
@@ -270,6 +283,8 @@ static void copy_without(sv text, sv name, struct buf *out)
 
 int token_list_remove(const char *path, sv name, struct weir_error *error)
 {
+    char room[PATH_MAX];
+    path = follow(path, room);
     CLEANUP(token_list_done) struct token_list list = { 0 };
     CLEANUP(buf_done) struct buf text = { 0 }, rest;
     bool found = false;

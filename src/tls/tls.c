@@ -196,6 +196,9 @@ static int ask_for_certificates(SSL_CTX *ssl, const char *authorities, struct we
         return bad_file("certificates of authorities", authorities, error);
     SSL_CTX_set_client_CA_list(ssl, names);
     SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    /* A ticket would outlive the certificate: it is not looked at again. */
+    SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET);
+    SSL_CTX_set_num_tickets(ssl, 0);
     return 0;
 }
 

@@ -120,7 +120,7 @@ def test_a_session_ends_with_its_token():
         expect(s.ask(s.admin, "GET", "/v1/session", None, cookie).status, 401, "another one")
 
 
-@pytest.mark.parametrize("sent, wanted", [(None, "ann"), ("Ann Example", "Ann Example (ann)"), ("x (bob)", "x (bob) (ann)")])
+@pytest.mark.parametrize("sent, wanted", [(None, "admin api (ann)"), ("Ann Example", "Ann Example (ann)"), ("x (bob)", "x (bob) (ann)")])
 def test_history_has_the_name(sent, wanted):
     with Checked(rules=None) as s:
         secret = add(s, "ann", "operate")
