@@ -315,7 +315,10 @@ def test_a_peer_that_reads_nothing(ca):
     """It costs a bounded amount of memory, and its time is over like that of any other."""
     with serve(ca, "--request", "1s", "--pipeline-bytes", "64k") as s:
         descriptors = lambda: len(os.listdir(f"/proc/{s.process.pid}/fd"))
-        before = descriptors()
+        steer(ca, s, "GET", "/v1/counts")  # the file of the counts is open
+        with wrapped(ca, s.resp) as connection:
+            expect(ping(connection), b"+PONG\r\n")
+            before = descriptors()
         with wrapped(ca, s.resp) as connection:
             connection.settimeout(0.5)
             command = b"*2\r\n$4\r\nECHO\r\n$10000\r\n" + b"x" * 10000 + b"\r\n"
@@ -347,6 +350,118 @@ def test_the_command(ca):
         has(top(s, "https://127.0.0.1", ca)[1], "TLS: IP address mismatch")
     with Service() as s:
         has(top(s, "https://localhost", ca)[1], "TLS: ")
+
+
+def ping(connection):
+    connection.sendall(b"PING\r\n")
+    return connection.recv(100)
+
+
+def test_a_new_connection_replaces_one(ca):
+    """At the maximum one idle connection gives way, and no other one."""
+    with serve(ca, "--connections", "20", "--threads", "1") as s:
+        with contextlib.ExitStack() as stack:
+            idle = [stack.enter_context(wrapped(ca, s.resp)) for _ in range(20)]
+            for connection in idle:
+                expect(ping(connection), b"+PONG\r\n")
+            for _ in range(3):
+                expect(ping(stack.enter_context(wrapped(ca, s.resp))), b"+PONG\r\n")
+
+            def alive(connection):
+                with contextlib.suppress(OSError):
+                    return ping(connection) == b"+PONG\r\n"
+                return False
+            expect([alive(connection) for connection in idle], [False] * 3 + [True] * 17)
+
+
+def test_clients_that_do_not_close(ca):
+    """They have their answer, and keep nobody out; nor do they delay the end."""
+    with serve(ca, "--request", "60s", "--drain", "60s") as s:
+        with contextlib.ExitStack() as stack:
+            for _ in range(300):
+                connection = stack.enter_context(wrapped(ca, s.admin))
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                has(connection.recv(1000).decode(), "200 OK")
+            expect(steer(ca, s, "GET", "/v1/rules")[0], 200)
+            before = time.monotonic()
+            s.stop()
+            expect(time.monotonic() - before < 30, True, "the shutdown does not wait for them")
+
+
+def test_half_closed(ca):
+    """A client that will send nothing more is answered."""
+    with serve(ca, "--connections-per-address", "3", "--threads", "1") as s:
+        with socket.create_connection(s.http, timeout=30) as plain:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            client = trust(ca).wrap_bio(incoming, outgoing, server_hostname="localhost")
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    plain.sendall(outgoing.read())
+                    incoming.write(plain.recv(65536))
+            client.write(b"GET /healthcheck HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            plain.sendall(outgoing.read())
+            plain.shutdown(socket.SHUT_WR)
+            while piece := plain.recv(65536):
+                incoming.write(piece)
+            has(client.read(65536).decode(), "200 OK")
+
+
+def cpu_s(s):
+    with open(f"/proc/{s.process.pid}/stat", encoding="ascii") as file:
+        words = file.read().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_nobody_makes_it_spin(ca):
+    """Requests in a pipeline, and nothing is read: the listener ends with input that it has not read."""
+    with serve(ca, "--request", "2s", "--threads", "1") as s:
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):
+                connection = stack.enter_context(wrapped(ca, s.http))
+                connection.settimeout(0.3)
+                with contextlib.suppress(OSError):
+                    for _ in range(20):
+                        connection.sendall(b"GET /healthcheck HTTP/1.1\r\nHost: x\r\n\r\n" * 20000)
+            before, begin = cpu_s(s), time.monotonic()
+            time.sleep(6)
+            used = cpu_s(s) - before
+            expect(used < (time.monotonic() - begin) / 3, True, f"{used} s of CPU while nothing happens")
+
+
+def test_renegotiation_costs_nothing(ca):
+    """Of TLS 1.2: the answers to these records are not kept without bound for a client that reads nothing."""
+    with serve(ca, "--request", "60s") as s:
+        def memory():
+            with open(f"/proc/{s.process.pid}/status", encoding="ascii") as file:
+                return int(next(line for line in file if line.startswith("RssAnon")).split()[1]) << 10
+        context = trust(ca)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with wrapped(ca, s.resp, context=context) as connection:
+            expect(ping(connection), b"+PONG\r\n")
+            before = memory()
+            connection.settimeout(0.5)
+            with contextlib.suppress(OSError, AttributeError):
+                for _ in range(100):
+                    connection.sendall(b"PING\r\n" * 10000)
+            expect(memory() - before < 32 << 20, True, f"{before} bytes before, {memory()} after")
+
+
+def test_certificates_are_looked_at_each_time(ca):
+    """A session is not resumed where clients need a certificate: it might have expired since."""
+    with Authority() as clients:
+        with serve(ca, "--resp-tls", "clients", "--client-authorities", clients.path) as s:
+            for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+                context = trust(ca, clients.issue("client"))
+                context.minimum_version = context.maximum_version = version
+                with wrapped(ca, s.resp, context=context) as connection:
+                    expect(ping(connection), b"+PONG\r\n")
+                    session = connection.session
+                with socket.create_connection(s.resp, timeout=30) as plain:
+                    with context.wrap_socket(plain, server_hostname="localhost", session=session) as again:
+                        expect((ping(again), again.session_reused), (b"+PONG\r\n", False))
 
 
 @pytest.mark.parametrize("flags, why", [

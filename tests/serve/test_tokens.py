@@ -2,12 +2,14 @@
 
 import json
 import os
+import signal
 import subprocess
 
 import grpc
 import pytest
 
 from support import BUILD, expect, has, until
+from support.certificates import Authority
 from support.contract import Checked
 from support.envoy import Client, descriptor
 from support.service import Service
@@ -142,6 +144,54 @@ def test_nobody_signs_with_the_name_of_another():
         put = s.ask(s.admin, "PUT", "/v1/rules/ocr/overrides/x", OVERRIDE, {**JSON, **bearer(own), "X-Weir-Author": "Ann (ann)"})
         expect(put.status in (200, 201), True, put.body)
         expect(s.steer("GET", "/v1/history?most=1").json()["events"][0]["who"], "Ann (ann) (operate)")
+
+
+def slow(s, where, path, body, secret, wait):
+    """The headers, then what wait() does, then the body. Returns the status."""
+    with s.socket(where) as connection:
+        connection.sendall((f"PUT {path} HTTP/1.1\r\n" if where == s.admin else f"POST {path} HTTP/1.1\r\n").encode() +
+                           (f"Host: localhost\r\nAuthorization: Bearer {secret}\r\nContent-Type: application/json\r\nX-Weir-Author: ann\r\n"
+                            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body[:5]}").encode())
+        wait()
+        connection.sendall(body[5:].encode())
+        return int(connection.recv(4096).split()[1])
+
+
+def test_withdrawn_before_the_body_came():
+    with Service("--require-token", "yes", rules=None) as s:
+        for where, role, path, body, allowed in ((s.admin, "operate", "/v1/rules/ocr/overrides/x", OVERRIDE, (200, 201)), (s.http, "ask", "/v1/check", '{"event": "ocr", "key": "u"}', (200, 429))):
+            secret = add(s, "eve", role)
+            ask = look if where == s.admin else check
+            until(lambda: ask(s, secret) != 401, "it is valid")
+
+            def withdraw():
+                token(s, "withdraw", "eve")
+                until(lambda: ask(s, secret) == 401, "it is not")
+            expect(slow(s, where, path, body, secret, withdraw), 401, role)
+            # The tokens of others may change meanwhile.
+            secret = add(s, "ann", role)
+            until(lambda: ask(s, secret) != 401, "it is valid")
+            expect(slow(s, where, path, body, secret, lambda: in_force_after(s, lambda: add(s, f"x-{role}", "read"))) in allowed, True, role)
+            token(s, "withdraw", "ann")
+
+
+def in_force_after(s, change):
+    begin = len(s.events("tokens"))
+    change()
+    until(lambda: len(s.events("tokens")) > begin, "the service follows the file")
+
+
+def test_a_failed_reload_forgets_no_withdrawal(tmp_path):
+    with Authority() as ca:
+        certificate, key = ca.issue("server")
+        with Service("--certificate", certificate, "--certificate-key", key, "--admin-tls", "no", "--http-tls", "no", "--resp-tls", "no") as s:
+            secret = add(s, "eve", "admin")
+            until(lambda: look(s, secret) == 200, "it is valid")
+            with open(certificate, "w", encoding="ascii") as file:
+                file.write("nothing\n")
+            token(s, "withdraw", "eve")
+            s.process.send_signal(signal.SIGHUP)
+            until(lambda: look(s, secret) == 401, "it is withdrawn")
 
 
 def test_a_bad_file_changes_nothing():
