@@ -15,6 +15,7 @@ export LC_ALL=C
 # stands in ARCHITECTURE.md.
 allowed='
 base:
+tls: base
 limit: base
 cells: base limit
 slices: base limit cells
@@ -25,14 +26,14 @@ refused: base limit rules
 match: base limit rules
 engine: base limit cells slices rules match refused
 present: base limit cells rules match refused engine
-redis: base limit cells slices engine
+redis: base tls limit cells slices engine
 library: engine redis
 replay: base limit cells slices rules match refused engine
 source: base rules
-serve: base limit cells slices throttle rules match refused engine present redis library replay source envoy
-cli: base limit cells slices throttle rules match refused engine present redis library replay source envoy serve
+serve: base tls limit cells slices throttle rules match refused engine present redis library replay source envoy
+cli: base tls limit cells slices throttle rules match refused engine present redis library replay source envoy serve
 bench:
-decisions: base limit cells slices throttle rules match refused engine present redis library replay source envoy serve cli
+decisions: base tls limit cells slices throttle rules match refused engine present redis library replay source envoy serve cli
 '
 
 # header of a library: the places that may include it.
@@ -43,6 +44,9 @@ jansson.h src/cli/ src/replay/ src/source/ src/serve/
 uv.h src/serve/
 microhttpd.h src/serve/http.c
 nghttp2/nghttp2.h src/serve/h2_session.h
+openssl/ssl.h src/tls/
+openssl/err.h src/tls/
+openssl/x509v3.h src/tls/
 systemd/sd-daemon.h src/serve/
 zlib.h src/cli/
 sqlite3.h src/source/sqlite.c src/serve/counts_
