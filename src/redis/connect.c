@@ -26,6 +26,7 @@ struct handshake {
     struct buf out;
     struct tls *tls;   /* NULL: none */
     bool client_cert;  /* there is one for the server */
+    bool tcp, heard;   /* heard: the server has sent something */
     size_t len, taken; /* of what was read, and of what was parsed of it */
     char *why;
     char in[ANSWER_MAX];
@@ -74,13 +75,13 @@ static int tls_failed(struct handshake *t)
         [TLS_PROBLEM_OTHER] = "TLS: %s",
     };
     enum tls_problem problem = tls_problem(t->tls);
-    /* OpenSSL 1.1 and TLS 1.2 say of a missing certificate that it is bad. */
+    /* Some servers say of a missing certificate that it is bad. */
     if (problem == TLS_PROBLEM_REFUSED && !t->client_cert)
         problem = TLS_PROBLEM_WANTED;
     return fail(t, advice[problem], tls_error(t->tls));
 }
 
-/* ret: how many bytes were added to t->in; it may be none. */
+/* Adds the plain text to t->in; it may be none. */
 static int decrypt(struct handshake *t, sv bytes)
 {
     ptrdiff_t n = tls_decrypt(t->tls, bytes, t->in + t->len, sizeof t->in - t->len);
@@ -88,6 +89,13 @@ static int decrypt(struct handshake *t, sv bytes)
         return tls_failed(t);
     t->len += (size_t)n;
     return n == 0 && tls_has_ended(t->tls) ? fail(t, "the server closed the connection") : 0;
+}
+
+/* A server that expects TLS says nothing to a client without. */
+static int broken_off(struct handshake *t, const char *how)
+{
+    bool silent = t->tcp && !t->tls && !t->heard;
+    return fail(t, "%s%s", how, silent ? "; if the server expects TLS on this port, write rediss://" : "");
 }
 
 /* A server that does not like the client's certificate says so, and closes: the reason may be there to be read when nothing
@@ -98,7 +106,7 @@ static int send_failed(struct handshake *t, int no)
     ssize_t n = t->tls && sizeof t->in - t->len >= sizeof bytes + TLS_RECORD_MAX ? recv(t->fd, bytes, sizeof bytes, 0) : -1;
     if (n > 0 && decrypt(t, sv_of(bytes, (size_t)n)) < 0)
         return -1;
-    return fail(t, "%s", strerror(no));
+    return broken_off(t, strerror(no));
 }
 
 static int send_bytes(struct handshake *t, sv rest)
@@ -138,11 +146,10 @@ static int send_all(struct handshake *t)
 static int read_failed(struct handshake *t, ssize_t n)
 {
     if (n == 0)
-        return fail(t, "the server closed the connection%s",
-                    t->tls ? "" : "; if it expects TLS on this port, write rediss:// instead of redis://");
+        return broken_off(t, "the server closed the connection");
     if (errno == EAGAIN)
         return wait_for(t, POLLIN);
-    return errno == EINTR ? 0 : fail(t, "%s", strerror(errno));
+    return errno == EINTR ? 0 : broken_off(t, strerror(errno));
 }
 
 /* Waits if there is nothing to read. */
@@ -157,6 +164,7 @@ static int read_more(struct handshake *t)
     ssize_t n = t->tls ? recv(t->fd, bytes, sizeof bytes, 0) : recv(t->fd, t->in + t->len, sizeof t->in - t->len, 0);
     if (n <= 0)
         return read_failed(t, n);
+    t->heard = true;
     if (t->tls)
         return decrypt(t, sv_of(bytes, (size_t)n)) < 0 ? -1 : send_encrypted(t);
     t->len += (size_t)n;
@@ -223,6 +231,7 @@ static void handshake_init(struct handshake *t, int stop_fd, char *why)
 {
     t->fd = -1;
     t->tls = NULL;
+    t->tcp = t->heard = false;
     t->stop_fd = stop_fd;
     t->why = why;
     t->len = t->taken = 0;
@@ -271,6 +280,7 @@ static int connect_tcp(struct handshake *t, const struct redis_endpoint *endpoin
     if (no != 0)
         return fail(t, "cannot resolve the host name: %s", gai_strerror(no));
     t->until_us = clock_steady_us() + CONNECT_US;
+    t->tcp = true;
     int r = -1;
     for (struct addrinfo *a = list; a && r < 0 && clock_steady_us() < t->until_us; a = a->ai_next) {
         if (t->fd >= 0)
