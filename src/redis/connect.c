@@ -191,9 +191,10 @@ static int read_reply(struct handshake *t, struct reply *ret)
 static int refused(struct handshake *t, const char *what, sv text)
 {
     bool secret = sv_starts(text, SV("NOAUTH")) || sv_starts(text, SV("WRONGPASS")) || sv_starts(text, SV("ERR AUTH"));
-    return fail(t, "%s%s%.*s%s", what, what[0] ? ": " : "", SV_FMT(text),
-                secret ? "; set WEIR_REDIS_PASSWORD (of sentinels: WEIR_SENTINEL_PASSWORD), or write it into the address"
-                       : "");
+    return fail(
+        t, "%s%s%.*s%s", what, what[0] ? ": " : "", SV_FMT(text),
+        secret ? "; set WEIR_REDIS_PASSWORD (of sentinels: WEIR_SENTINEL_PASSWORD), or name a file by password_file=FILE"
+               : "");
 }
 
 static int read_good_reply(struct handshake *t, const char *what, struct reply *ret)
