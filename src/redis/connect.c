@@ -41,15 +41,20 @@ __attribute__((format(printf, 2, 3))) static int fail(struct handshake *t, const
     return -1;
 }
 
+static int timed_out(struct handshake *t)
+{
+    bool greeting = t->tls && !tls_is_open(t->tls);
+    return fail(t, "no answer within %d ms%s", (int)(CONNECT_US / US_PER_MS),
+                greeting ? " to the TLS handshake; does the server expect TLS on this port?" : "");
+}
+
 static int wait_for(struct handshake *t, short events)
 {
     struct pollfd fds[] = { { .fd = t->fd, .events = events }, { .fd = t->stop_fd, .events = POLLIN } };
     for (;;) {
         int64_t left_us = t->until_us - clock_steady_us();
         if (left_us <= 0)
-            return fail(t, "no answer within %d ms%s", (int)(CONNECT_US / US_PER_MS),
-                        t->tls && !tls_is_open(t->tls) ? " to the TLS handshake; does the server expect TLS on this port?"
-                                                       : "");
+            return timed_out(t);
         int n = poll(fds, 2, (int)(left_us / US_PER_MS) + 1);
         if (n < 0 && errno != EINTR)
             return fail(t, "%s", strerror(errno));
@@ -156,6 +161,8 @@ static int read_failed(struct handshake *t, ssize_t n)
 static int read_more(struct handshake *t)
 {
     char bytes[SECURE_BYTES];
+    if (clock_steady_us() >= t->until_us)
+        return timed_out(t); /* also if something always comes */
     memmove(t->in, t->in + t->taken, t->len - t->taken);
     t->len -= t->taken;
     t->taken = 0;

@@ -90,8 +90,10 @@ static long on_control(BIO *bio, int what, long number, void *pointer)
 
 static BIO_METHOD *method;
 
+/* A program may exit while threads of the library use TLS: what OpenSSL frees then, they still use. */
 static void make_method(void)
 {
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "weir");
     if (method) {
         BIO_meth_set_read(method, on_read);
