@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Limits for many hosts: `weir serve --counters` beside the same limit as a Lua script in Redis, in one run: ratios.
 
-    bench/redis.py BUILD/weir BUILD/bench/store [--only exact|leased] [--rounds N] [--seconds S] [--json]
+    bench/redis.py BUILD/weir BUILD/bench/store [--only exact|leased|tls] [--rounds N] [--seconds S] [--json]
 
 Each round measures the sides one after the other, the next round the other way round; what is shown is the median of the
 rounds' ratios. Redis, weir and the client share the CPUs that there are, and none of them has one of its own.
@@ -46,28 +46,34 @@ def run(*command):
 
 
 class RedisBench(Bench):
-    parts = ("exact", "leased")
+    parts = ("exact", "leased", "tls")
 
     def servers(self, folder):
-        os.mkdir(os.path.join(folder, "redis"))
+        redis = self.redis(folder)
+        return redis, self.weir(folder, f"redis://127.0.0.1:{redis.port}/0")
+
+    def redis(self, folder, *more):
         port = free_port()
-        redis = Server(
+        os.mkdir(os.path.join(folder, "redis"))
+        return Server(
             os.path.join(folder, "redis"), port, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "",
-            "--appendonly", "no", pin=False,
+            "--appendonly", "no", *more, pin=False,
         )
+
+    def weir(self, folder, counters, name="data"):
         rules = os.path.join(folder, "rules.yaml")
         with open(rules, "w", encoding="utf-8") as out:
             out.write(RULES)
-        resp, admin = free_port(), free_port()
+        resp, admin, data = free_port(), free_port(), os.path.join(folder, name)
         weir = Server(
-            folder, resp, self.options.weir, "serve", "--data", os.path.join(folder, "data"), "--rules", rules, "--counters",
-            f"redis://127.0.0.1:{port}/0", "--resp", f"127.0.0.1:{resp}", "--http", "off", "--admin", f"127.0.0.1:{admin}",
+            folder, resp, self.options.weir, "serve", "--data", data, "--rules", rules, "--counters", counters,
+            "--resp", f"127.0.0.1:{resp}", "--http", "off", "--admin", f"127.0.0.1:{admin}",
             "--threads", "1", "--log-refusals", "0", pin=False,
         )
-        weir.admin, weir.data = admin, os.path.join(folder, "data")
+        weir.admin, weir.data = admin, data
         while not self.store(weir)["up"]:
             time.sleep(0.05)
-        return redis, weir
+        return weir
 
     def store(self, weir):
         with open(os.path.join(weir.data, "admin-token"), encoding="ascii") as file:
@@ -148,6 +154,35 @@ class RedisBench(Bench):
             self.sound(weir)
             weir.stop()
             redis.stop()
+
+    def tls(self):
+        """Two services on one Redis, one of them over TLS."""
+        with tempfile.TemporaryDirectory() as folder:
+            certificate, key, port = os.path.join(folder, "own.pem"), os.path.join(folder, "own.key"), free_port()
+            run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 2, "-subj", "/CN=redis",
+                "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate)
+            redis = self.redis(folder, "--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key,
+                               "--tls-ca-cert-file", certificate, "--tls-auth-clients", "no")
+            plain = self.weir(folder, f"redis://127.0.0.1:{redis.port}/0", "plain")
+            secure = self.weir(folder, f"rediss://127.0.0.1:{port}/0?ca={certificate}", "secure")
+            check = [("WEIR.CHECK", "event", event, "key", "u__rand_int__") for event in ("exact", "leased")]
+            rounds = list(self.rounds(
+                lambda: self.redis_benchmark(plain, redis, 1000000, 1, *check[0]),
+                lambda: self.redis_benchmark(secure, redis, 1000000, 1, *check[0]),
+                lambda: self.redis_benchmark(plain, redis, 16, 64, *check[1]),
+                lambda: self.redis_benchmark(secure, redis, 16, 64, *check[1]),
+            ))
+            for exact, exact_tls, leased, leased_tls in rounds:
+                self.say(
+                    f"  exact {exact[0]:,.0f}/s, with TLS {exact_tls[0]:,.0f}/s; leased, pipelined by 64,"
+                    f" {leased[0]:,.0f}/s, with TLS {leased_tls[0]:,.0f}/s"
+                )
+            self.ratio("exact: decisions a second, with TLS to the store / without", [r[1][0] / r[0][0] for r in rounds], 0.8)
+            self.ratio("leased, 16 hot keys: the same", [r[3][0] / r[2][0] for r in rounds], 0.95)
+            self.sound(plain)
+            self.sound(secure)
+            for server in (plain, secure, redis):
+                server.stop()
 
 
 if __name__ == "__main__":

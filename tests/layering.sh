@@ -26,7 +26,7 @@ refused: base limit rules
 match: base limit rules
 engine: base limit cells slices rules match refused
 present: base limit cells rules match refused engine
-redis: base limit cells slices engine
+redis: base tls limit cells slices engine
 library: engine redis
 replay: base limit cells slices rules match refused engine
 source: base rules

@@ -7,8 +7,8 @@
 #include "base/err.h"
 
 /* Errors do not quote the address: what looks like a port may be half of a password. */
-static const char allowed[] = "an address is redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB or "
-                              "unix:PATH";
+static const char allowed[] = "an address is redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB, the "
+                              "same with rediss for TLS, or unix:PATH";
 
 /* Copies s and decodes %41 to A; `what` names it in an error. */
 static int decode(char *ret, size_t max, sv s, const char *what, struct weir_error *error)
@@ -45,21 +45,64 @@ static bool prefix_valid(sv s)
     return s.len > 0 && s.len <= SCRIPT_PREFIX_MAX;
 }
 
+static int read_prefix(struct redis_address *a, sv value, struct weir_error *error)
+{
+    if (!prefix_valid(value))
+        return err_set(
+            error, WEIR_E_INVALID,
+            "the prefix in the store's address must be 1 to %d letters, digits or any of -_.:", SCRIPT_PREFIX_MAX);
+    return decode(a->prefix, SCRIPT_PREFIX_MAX, value, "prefix", error);
+}
+
+static int unknown_option(const struct redis_address *a, struct weir_error *error)
+{
+    const char *more = a->kind == REDIS_UNIX ? "db, user, " : a->tls ? "ca, cert, key, name, " : "";
+    const char *sentinel = a->kind == REDIS_SENTINEL ? "sentinel_password_file, " : "";
+    return err_set(error, WEIR_E_INVALID,
+                   "unknown option after ? in the store's address; allowed: %s%spassword_file and prefix", more, sentinel);
+}
+
 static int read_option(struct redis_address *a, sv name, sv value, struct weir_error *error)
 {
-    if (sv_eq(name, SV("prefix"))) {
-        if (!prefix_valid(value))
-            return err_set(
-                error, WEIR_E_INVALID,
-                "the prefix in the store's address must be 1 to %d letters, digits or any of -_.:", SCRIPT_PREFIX_MAX);
-        return decode(a->prefix, SCRIPT_PREFIX_MAX, value, "prefix", error);
-    }
+    const struct {
+        sv name;
+        char *to;
+        size_t max;
+        bool allowed, tls;
+    } options[] = {
+        { SV("user"), a->user, REDIS_HOST_MAX, .allowed = a->kind == REDIS_UNIX },
+        { SV("password_file"), a->password_file, REDIS_FILE_MAX, .allowed = true },
+        { SV("sentinel_password_file"), a->sentinel_password_file, REDIS_FILE_MAX, .allowed = a->kind == REDIS_SENTINEL },
+        { SV("ca"), a->ca, REDIS_FILE_MAX, .tls = true },
+        { SV("cert"), a->cert, REDIS_FILE_MAX, .tls = true },
+        { SV("key"), a->key, REDIS_FILE_MAX, .tls = true },
+        { SV("name"), a->name, REDIS_HOST_MAX, .tls = true },
+    };
+    if (sv_eq(name, SV("prefix")))
+        return read_prefix(a, value, error);
     if (a->kind == REDIS_UNIX && sv_eq(name, SV("db")))
         return read_db(a, value, error);
-    if (a->kind == REDIS_UNIX && sv_eq(name, SV("user")))
-        return decode(a->user, REDIS_HOST_MAX, value, "user", error);
-    return err_set(error, WEIR_E_INVALID, "unknown option after ? in the store's address; allowed: %s",
-                   a->kind == REDIS_UNIX ? "db, user and prefix" : "prefix");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (!sv_eq(name, options[i].name) || !(options[i].allowed || options[i].tls))
+            continue;
+        if (options[i].tls && !a->tls)
+            return err_set(error, WEIR_E_INVALID,
+                           "the option %.*s in the store's address needs TLS: write rediss:// or rediss+sentinel://",
+                           SV_FMT(name));
+        if (value.len == 0)
+            return err_set(error, WEIR_E_INVALID, "the option %.*s in the store's address is empty", SV_FMT(name));
+        return decode(options[i].to, options[i].max, value, options[i].name.ptr, error);
+    }
+    return unknown_option(a, error);
+}
+
+static int check_options(const struct redis_address *a, struct weir_error *error)
+{
+    if (a->key[0] && !a->cert[0])
+        return err_set(error, WEIR_E_INVALID, "the store's address has a key and no cert; give cert=FILE, too");
+    if (a->password[0] && a->password_file[0])
+        return err_set(error, WEIR_E_INVALID, "the store's address has a password and a password_file; leave out one");
+    return 0;
 }
 
 static int read_options(struct redis_address *a, sv query, struct weir_error *error)
@@ -70,7 +113,7 @@ static int read_options(struct redis_address *a, sv query, struct weir_error *er
         sv name = sv_cut(&value, '=');
         r = read_option(a, name, value, error);
     }
-    return r;
+    return r < 0 ? r : check_options(a, error);
 }
 
 static int read_port(sv text, uint16_t *port, struct weir_error *error)
@@ -173,7 +216,8 @@ static void show(struct redis_address *a)
     if (a->kind == REDIS_UNIX)
         buf_printf(&out, "unix:%s", a->path);
     else
-        buf_printf(&out, "%s://%s%s", a->kind == REDIS_TCP ? "redis" : "redis+sentinel", a->user, a->user[0] ? "@" : "");
+        buf_printf(&out, "%s%s://%s%s", a->tls ? "rediss" : "redis", a->kind == REDIS_SENTINEL ? "+sentinel" : "", a->user,
+                   a->user[0] ? "@" : "");
     for (size_t i = 0; i < a->endpoint_count; i++) {
         bool brackets = strchr(a->endpoints[i].host, ':') != NULL;
         buf_printf(&out, brackets ? "%s[%s]:%u" : "%s%s:%u", i > 0 ? "," : "", a->endpoints[i].host, a->endpoints[i].port);
@@ -204,21 +248,25 @@ static int read_kind(struct redis_address *a, sv text, struct weir_error *error)
     static const struct {
         sv start;
         enum redis_kind kind;
+        bool tls;
     } kinds[] = {
-        { SV("redis://"), REDIS_TCP },     { SV("valkey://"), REDIS_TCP }, { SV("redis+sentinel://"), REDIS_SENTINEL },
-        { SV("redis+unix:"), REDIS_UNIX }, { SV("unix:"), REDIS_UNIX },
+        { SV("redis://"), REDIS_TCP },
+        { SV("valkey://"), REDIS_TCP },
+        { SV("rediss://"), REDIS_TCP, true },
+        { SV("valkeys://"), REDIS_TCP, true },
+        { SV("redis+sentinel://"), REDIS_SENTINEL },
+        { SV("rediss+sentinel://"), REDIS_SENTINEL, true },
+        { SV("redis+unix:"), REDIS_UNIX },
+        { SV("unix:"), REDIS_UNIX },
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (!sv_starts(text, kinds[i].start))
             continue;
         a->kind = kinds[i].kind;
+        a->tls = kinds[i].tls;
         sv rest = sv_from(text, kinds[i].start.len);
         return a->kind == REDIS_UNIX ? read_unix(a, rest, error) : read_url(a, rest, error);
     }
-    if (sv_starts(text, SV("rediss:")) || sv_starts(text, SV("valkeys:")))
-        return err_set(error, WEIR_E_INVALID,
-                       "weir does not support TLS to the store: run stunnel on this host and use its local end, as in "
-                       "redis://127.0.0.1:6379 or unix:PATH");
     return err_set(error, WEIR_E_INVALID, "not a valid address of a store; %s", allowed);
 }
 
@@ -226,9 +274,9 @@ int redis_address_read(struct redis_address *ret, const char *text, struct weir_
 {
     *ret = (struct redis_address){ .prefix = "weir" };
     int r = read_kind(ret, weir_str(text), error);
-    if (r == 0)
+    if (r == 0 && ret->password_file[0] == '\0')
         r = take_secret(ret->password, "WEIR_REDIS_PASSWORD", error);
-    if (r == 0 && ret->kind == REDIS_SENTINEL)
+    if (r == 0 && ret->kind == REDIS_SENTINEL && ret->sentinel_password_file[0] == '\0')
         r = take_secret(ret->sentinel_password, "WEIR_SENTINEL_PASSWORD", error);
     if (r == 0)
         show(ret);

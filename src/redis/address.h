@@ -4,8 +4,9 @@
  *   redis+sentinel://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/MASTER[/DB]
  *   unix:PATH[?db=N&user=USER]
  *
- * Each may end in ?prefix=NAME. WEIR_REDIS_PASSWORD has the password if the address has none, WEIR_SENTINEL_PASSWORD that
- * of the sentinels. */
+ * rediss:// and rediss+sentinel:// are the same with TLS, and may have ca, cert, key and name. Each may have
+ * ?prefix=NAME&password_file=FILE. WEIR_REDIS_PASSWORD has the password if the address has none, WEIR_SENTINEL_PASSWORD
+ * that of the sentinels. */
 #ifndef REDIS_ADDRESS_H
 #define REDIS_ADDRESS_H
 
@@ -21,6 +22,7 @@ enum {
     REDIS_HOST_MAX = 255,
     REDIS_SECRET_MAX = 511,
     REDIS_SHOWN_MAX = 199,
+    REDIS_FILE_MAX = 1023,
     REDIS_PORT = 6379,
     REDIS_SENTINEL_PORT = 26379,
     REDIS_DB_MAX = 65535,
@@ -38,6 +40,10 @@ struct redis_address {
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
     char user[REDIS_HOST_MAX + 1], password[REDIS_SECRET_MAX + 1]; /* "": none */
     char sentinel_password[REDIS_SECRET_MAX + 1];
+    char password_file[REDIS_FILE_MAX + 1], sentinel_password_file[REDIS_FILE_MAX + 1]; /* "": none */
+    bool tls;
+    char ca[REDIS_FILE_MAX + 1], cert[REDIS_FILE_MAX + 1], key[REDIS_FILE_MAX + 1]; /* "": none */
+    char name[REDIS_HOST_MAX + 1]; /* that the certificates of the servers must have; "": their host */
     char master[REDIS_HOST_MAX + 1];
     unsigned db;
     char prefix[SCRIPT_PREFIX_MAX + 1];

@@ -11,18 +11,22 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "redis/reply.h"
 
 #define CONNECT_US US_PER_S /* for a server: from the first packet to the last answer */
 
-enum { ANSWER_MAX = 64 << 10, COMMAND_MAX = 1 << 20, KEEPALIVE_S = 15 };
+enum { ANSWER_MAX = 64 << 10, COMMAND_MAX = 1 << 20, KEEPALIVE_S = 15, SECURE_BYTES = 16 << 10, TLS_ALERT = 21 };
 
 /* A connection that is being made. */
 struct handshake {
     int fd, stop_fd;
     int64_t until_us;
     struct buf out;
+    struct tls *tls;   /* NULL: none */
+    bool client_cert;  /* there is one for the server */
+    bool tcp, heard;   /* heard: the server has sent something */
     size_t len, taken; /* of what was read, and of what was parsed of it */
     char *why;
     char in[ANSWER_MAX];
@@ -37,13 +41,20 @@ __attribute__((format(printf, 2, 3))) static int fail(struct handshake *t, const
     return -1;
 }
 
+static int timed_out(struct handshake *t)
+{
+    bool greeting = t->tls && !tls_is_open(t->tls);
+    return fail(t, "no answer within %d ms%s", (int)(CONNECT_US / US_PER_MS),
+                greeting ? " to the TLS handshake; does the server expect TLS on this port?" : "");
+}
+
 static int wait_for(struct handshake *t, short events)
 {
     struct pollfd fds[] = { { .fd = t->fd, .events = events }, { .fd = t->stop_fd, .events = POLLIN } };
     for (;;) {
         int64_t left_us = t->until_us - clock_steady_us();
         if (left_us <= 0)
-            return fail(t, "no answer within %d ms", (int)(CONNECT_US / US_PER_MS));
+            return timed_out(t);
         int n = poll(fds, 2, (int)(left_us / US_PER_MS) + 1);
         if (n < 0 && errno != EINTR)
             return fail(t, "%s", strerror(errno));
@@ -56,40 +67,114 @@ static int wait_for(struct handshake *t, short events)
 
 /* ---- commands and replies ---- */
 
-static int send_all(struct handshake *t)
+/* What the certificate says, and what to do. */
+static int tls_failed(struct handshake *t)
 {
-    sv rest = buf_sv(&t->out);
-    if (t->out.failed)
-        return fail(t, "out of memory");
+    static const char *const advice[] = {
+        [TLS_PROBLEM_UNVERIFIED] = "the server's certificate is not trusted: %s; name its authority by ca=FILE",
+        [TLS_PROBLEM_NAME] = "the server's certificate is for another name: %s; give the right one by name=HOST",
+        [TLS_PROBLEM_TIME] = "the server's certificate is not valid now: %s",
+        [TLS_PROBLEM_NO_TLS] = "the server does not speak TLS on this port: %s; write redis:// for one without TLS",
+        [TLS_PROBLEM_WANTED] = "the server wants a client certificate: %s; name one by cert=FILE&key=FILE",
+        [TLS_PROBLEM_REFUSED] = "the server does not accept the client certificate: %s",
+        [TLS_PROBLEM_OTHER] = "TLS: %s",
+    };
+    enum tls_problem problem = tls_problem(t->tls);
+    /* Some servers say of a missing certificate that it is bad. */
+    if (problem == TLS_PROBLEM_REFUSED && !t->client_cert)
+        problem = TLS_PROBLEM_WANTED;
+    return fail(t, advice[problem], tls_error(t->tls));
+}
+
+/* Adds the plain text to t->in; it may be none. */
+static int decrypt(struct handshake *t, sv bytes)
+{
+    ptrdiff_t n = tls_decrypt(t->tls, bytes, t->in + t->len, sizeof t->in - t->len);
+    if (n < 0)
+        return tls_failed(t);
+    t->len += (size_t)n;
+    return n == 0 && tls_has_ended(t->tls) ? fail(t, "the server closed the connection") : 0;
+}
+
+/* A server that expects TLS says nothing to a client without. */
+static int broken_off(struct handshake *t, const char *how)
+{
+    bool silent = t->tcp && !t->tls && !t->heard;
+    return fail(t, "%s%s", how, silent ? "; if the server expects TLS on this port, write rediss://" : "");
+}
+
+/* A server that does not like the client's certificate says so, and closes: the reason may be there to be read when nothing
+ * can be sent any more. */
+static int send_failed(struct handshake *t, int no)
+{
+    char bytes[SECURE_BYTES];
+    ssize_t n = t->tls && sizeof t->in - t->len >= sizeof bytes + TLS_RECORD_MAX ? recv(t->fd, bytes, sizeof bytes, 0) : -1;
+    if (n > 0 && decrypt(t, sv_of(bytes, (size_t)n)) < 0)
+        return -1;
+    return broken_off(t, strerror(no));
+}
+
+static int send_bytes(struct handshake *t, sv rest)
+{
     while (rest.len > 0) {
         ssize_t n = send(t->fd, rest.ptr, rest.len, MSG_NOSIGNAL);
         if (n > 0)
             rest = sv_from(rest, (size_t)n);
         else if (errno != EAGAIN && errno != EINTR)
-            return fail(t, "%s", strerror(errno));
+            return send_failed(t, errno);
         else if (errno == EAGAIN && wait_for(t, POLLOUT) < 0)
             return -1;
     }
-    buf_clear(&t->out);
     return 0;
 }
 
+static int send_encrypted(struct handshake *t)
+{
+    sv output = tls_output(t->tls);
+    int r = send_bytes(t, output);
+    if (r == 0)
+        tls_sent(t->tls, output.len);
+    return r;
+}
+
+static int send_all(struct handshake *t)
+{
+    int r;
+    if (t->out.failed || (t->tls && !tls_encrypt(t->tls, buf_sv(&t->out))))
+        return fail(t, "out of memory");
+    r = t->tls ? send_encrypted(t) : send_bytes(t, buf_sv(&t->out));
+    if (r == 0)
+        buf_clear(&t->out);
+    return r;
+}
+
+static int read_failed(struct handshake *t, ssize_t n)
+{
+    if (n == 0)
+        return broken_off(t, "the server closed the connection");
+    if (errno == EAGAIN)
+        return wait_for(t, POLLIN);
+    return errno == EINTR ? 0 : broken_off(t, strerror(errno));
+}
+
+/* Waits if there is nothing to read. */
 static int read_more(struct handshake *t)
 {
+    char bytes[SECURE_BYTES];
+    if (clock_steady_us() >= t->until_us)
+        return timed_out(t); /* also if something always comes */
     memmove(t->in, t->in + t->taken, t->len - t->taken);
     t->len -= t->taken;
     t->taken = 0;
-    if (t->len == sizeof t->in)
+    if (t->len + (t->tls ? sizeof bytes + TLS_RECORD_MAX : 1) > sizeof t->in)
         return fail(t, "an answer is too long; this is not a Redis server");
-    ssize_t n = recv(t->fd, t->in + t->len, sizeof t->in - t->len, 0);
-    if (n > 0)
-        t->len += (size_t)n;
-    else if (n == 0)
-        return fail(t, "the server closed the connection");
-    else if (errno == EAGAIN)
-        return wait_for(t, POLLIN);
-    else if (errno != EINTR)
-        return fail(t, "%s", strerror(errno));
+    ssize_t n = t->tls ? recv(t->fd, bytes, sizeof bytes, 0) : recv(t->fd, t->in + t->len, sizeof t->in - t->len, 0);
+    if (n <= 0)
+        return read_failed(t, n);
+    t->heard = true;
+    if (t->tls)
+        return decrypt(t, sv_of(bytes, (size_t)n)) < 0 ? -1 : send_encrypted(t);
+    t->len += (size_t)n;
     return 0;
 }
 
@@ -99,7 +184,8 @@ static int read_reply(struct handshake *t, struct reply *ret)
     for (;;) {
         ssize_t n = reply_parse(sv_of(t->in + t->taken, t->len - t->taken), ret);
         if (n < 0)
-            return fail(t, "the answer is not in the Redis protocol");
+            return fail(t, "the answer is not in the Redis protocol%s",
+                        !t->tls && t->in[t->taken] == TLS_ALERT ? "; the server expects TLS: write rediss://" : "");
         t->taken += (size_t)n;
         if (n > 0)
             return 0;
@@ -112,9 +198,10 @@ static int read_reply(struct handshake *t, struct reply *ret)
 static int refused(struct handshake *t, const char *what, sv text)
 {
     bool secret = sv_starts(text, SV("NOAUTH")) || sv_starts(text, SV("WRONGPASS")) || sv_starts(text, SV("ERR AUTH"));
-    return fail(t, "%s%s%.*s%s", what, what[0] ? ": " : "", SV_FMT(text),
-                secret ? "; set WEIR_REDIS_PASSWORD (of sentinels: WEIR_SENTINEL_PASSWORD), or write it into the address"
-                       : "");
+    return fail(
+        t, "%s%s%.*s%s", what, what[0] ? ": " : "", SV_FMT(text),
+        secret ? "; set WEIR_REDIS_PASSWORD (of sentinels: WEIR_SENTINEL_PASSWORD), or name a file by password_file=FILE"
+               : "");
 }
 
 static int read_good_reply(struct handshake *t, const char *what, struct reply *ret)
@@ -142,6 +229,7 @@ static void handshake_done(struct handshake *t)
     if (t->fd >= 0)
         close(t->fd);
     t->fd = -1;
+    tls_free(STEAL(t->tls));
     if (t->out.ptr)
         explicit_bzero(t->out.ptr, t->out.cap); /* there was a password in it */
     buf_done(&t->out);
@@ -150,6 +238,8 @@ static void handshake_done(struct handshake *t)
 static void handshake_init(struct handshake *t, int stop_fd, char *why)
 {
     t->fd = -1;
+    t->tls = NULL;
+    t->tcp = t->heard = false;
     t->stop_fd = stop_fd;
     t->why = why;
     t->len = t->taken = 0;
@@ -198,6 +288,7 @@ static int connect_tcp(struct handshake *t, const struct redis_endpoint *endpoin
     if (no != 0)
         return fail(t, "cannot resolve the host name: %s", gai_strerror(no));
     t->until_us = clock_steady_us() + CONNECT_US;
+    t->tcp = true;
     int r = -1;
     for (struct addrinfo *a = list; a && r < 0 && clock_steady_us() < t->until_us; a = a->ai_next) {
         if (t->fd >= 0)
@@ -205,6 +296,21 @@ static int connect_tcp(struct handshake *t, const struct redis_endpoint *endpoin
         r = connect_to(t, a->ai_family, a->ai_addr, a->ai_addrlen);
     }
     freeaddrinfo(list);
+    return r;
+}
+
+/* The name to check is the one that was asked for, whatever addresses it has. */
+static int secure(struct handshake *t, const struct redis_address *address, const struct credentials *c, const char *host)
+{
+    if (!c->tls)
+        return 0;
+    t->client_cert = address->cert[0] != '\0';
+    t->tls = tls_connect(c->tls, address->name[0] ? address->name : host);
+    if (!t->tls)
+        return fail(t, "cannot begin a TLS handshake with the name %.100s", address->name[0] ? address->name : host);
+    int r = send_encrypted(t);
+    while (r == 0 && !tls_is_open(t->tls))
+        r = read_more(t);
     return r;
 }
 
@@ -255,7 +361,8 @@ static void to_front(struct redis_address *address, size_t i)
 }
 
 /* Asks each sentinel in turn: one may know a name that another does not. */
-static int ask_sentinels(struct handshake *t, struct redis_address *address, struct redis_endpoint *ret)
+static int ask_sentinels(struct handshake *t, struct redis_address *address, const struct credentials *c,
+                         struct redis_endpoint *ret)
 {
     int stop_fd = t->stop_fd;
     char *why = t->why, said[CONNECT_WHY_MAX], shown[REDIS_SHOWN_MAX + 1];
@@ -263,7 +370,9 @@ static int ask_sentinels(struct handshake *t, struct redis_address *address, str
         handshake_init(t, stop_fd, why);
         int r = connect_tcp(t, &address->endpoints[i]);
         if (r == 0)
-            r = login(t, "", address->sentinel_password);
+            r = secure(t, address, c, address->endpoints[i].host);
+        if (r == 0)
+            r = login(t, "", c->sentinel_password);
         if (r == 0)
             r = read_master(t, address->master, ret);
         handshake_done(t);
@@ -341,12 +450,12 @@ static int read_clock(struct handshake *t, int64_t sent_us, struct connected *c)
 }
 
 /* Three round trips: the last only to know the clock well. */
-static int greet(struct handshake *t, const struct redis_address *address, struct connected *c)
+static int greet(struct handshake *t, const struct redis_address *address, const char *password, struct connected *c)
 {
     struct reply reply;
     char db[8];
     snprintf(db, sizeof db, "%u", address->db);
-    if (login(t, address->user, address->password) < 0)
+    if (login(t, address->user, password) < 0)
         return -1;
     COMMAND_WRITE(&t->out, SV("INFO"), SV("server"));
     COMMAND_WRITE(&t->out, SV("SELECT"), weir_str(db));
@@ -376,42 +485,67 @@ static int greet(struct handshake *t, const struct redis_address *address, struc
     return send_all(t) < 0 ? -1 : read_clock(t, sent_us, c);
 }
 
-bool redis_master_moved(struct redis_address *address, int stop_fd, const char *shown)
+bool redis_master_moved(struct redis_address *address, struct credentials *credentials, int stop_fd, const char *shown)
 {
     struct handshake handshake;
     struct redis_endpoint master;
+    struct weir_error error;
     char why[CONNECT_WHY_MAX], now[REDIS_SHOWN_MAX + 1];
+    if (credentials_read(credentials, address, &error) < 0)
+        return false;
     handshake_init(&handshake, stop_fd, why);
-    if (ask_sentinels(&handshake, address, &master) < 0)
+    if (ask_sentinels(&handshake, address, credentials, &master) < 0)
         return false;
     show_endpoint(&master, now);
     return strcmp(now, shown) != 0;
 }
 
-int redis_connect(struct redis_address *address, int stop_fd, struct connected *ret, char why[CONNECT_WHY_MAX])
+/* endpoint: NULL for a unix socket. */
+static int connect_server(struct handshake *t, const struct redis_address *address, const struct credentials *credentials,
+                          const struct redis_endpoint *endpoint, struct connected *ret)
+{
+    char said[CONNECT_WHY_MAX];
+    if (endpoint)
+        show_endpoint(endpoint, ret->shown);
+    else
+        snprintf(ret->shown, sizeof ret->shown, "%s", address->path);
+    int r = endpoint ? connect_tcp(t, endpoint) : connect_unix(t, address->path);
+    if (r == 0 && endpoint)
+        r = secure(t, address, credentials, endpoint->host);
+    if (r == 0)
+        r = greet(t, address, credentials->password, ret);
+    if (r == 0)
+        return 0;
+    memcpy(said, t->why, sizeof said);
+    snprintf(t->why, CONNECT_WHY_MAX, "%.80s: %.170s", ret->shown, said);
+    return r;
+}
+
+int redis_connect(struct redis_address *address, struct credentials *credentials, int stop_fd, struct connected *ret,
+                  char why[CONNECT_WHY_MAX])
 {
     struct handshake handshake;
     struct redis_endpoint master;
-    char said[CONNECT_WHY_MAX];
+    struct weir_error error;
+    ret->fd = -1;
+    ret->tls = NULL;
+    if (credentials_read(credentials, address, &error) < 0) {
+        snprintf(why, CONNECT_WHY_MAX, "%.250s", error.text);
+        return -1;
+    }
     handshake_init(&handshake, stop_fd, why);
-    if (address->kind == REDIS_SENTINEL && ask_sentinels(&handshake, address, &master) < 0)
+    if (address->kind == REDIS_SENTINEL && ask_sentinels(&handshake, address, credentials, &master) < 0)
         return -1;
     handshake_init(&handshake, stop_fd, why);
-    const struct redis_endpoint *endpoint = address->kind == REDIS_SENTINEL ? &master : &address->endpoints[0];
-    if (address->kind == REDIS_UNIX)
-        snprintf(ret->shown, sizeof ret->shown, "%s", address->path);
-    else
-        show_endpoint(endpoint, ret->shown);
-    int r = address->kind == REDIS_UNIX ? connect_unix(&handshake, address->path) : connect_tcp(&handshake, endpoint);
-    if (r == 0)
-        r = greet(&handshake, address, ret);
-    if (r < 0) {
-        memcpy(said, why, sizeof said);
-        snprintf(why, CONNECT_WHY_MAX, "%.100s: %.150s", ret->shown, said);
-    }
-    ret->fd = r == 0 ? handshake.fd : -1;
-    if (r == 0)
+    const struct redis_endpoint *endpoint = address->kind == REDIS_SENTINEL ? &master
+                                            : address->kind == REDIS_TCP    ? &address->endpoints[0]
+                                                                            : NULL;
+    int r = connect_server(&handshake, address, credentials, endpoint, ret);
+    if (r == 0) {
+        ret->fd = handshake.fd;
+        ret->tls = STEAL(handshake.tls);
         handshake.fd = -1;
+    }
     handshake_done(&handshake);
     return r;
 }

@@ -54,7 +54,7 @@ static void look_for_master(struct store *store)
 {
     char shown[REDIS_SHOWN_MAX + 1];
     store_read_shown(store, shown);
-    if (shown[0] == '\0' || !redis_master_moved(&store->address, store->stop_fd, shown))
+    if (shown[0] == '\0' || !redis_master_moved(&store->address, &store->credentials, store->stop_fd, shown))
         return;
     {
         HOLD_LOCK(&store->lock);
@@ -85,10 +85,12 @@ static bool give_connection(struct store *store, const struct connected *c)
         atomic_fetch_add(&store->connected, 1);
         link->wants_connection = false;
         link->fd = c->fd;
+        link->tls = c->tls;
         link->server = store->server;
         link_signal(link, LINK_CONNECTION);
     } else {
         close(c->fd);
+        tls_free(c->tls);
     }
     return replaced;
 }
@@ -130,7 +132,7 @@ void *connector_run(void *ptr)
             look_for_master(store);
             continue;
         }
-        if (redis_connect(&store->address, store->stop_fd, &connected, why) == 0) {
+        if (redis_connect(&store->address, &store->credentials, store->stop_fd, &connected, why) == 0) {
             backoff_us = 0;
             hand_over(store, &connected);
         } else if (!atomic_load(&store->stopping)) {

@@ -9,9 +9,10 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 
-enum { READ_BYTES = 16 << 10, SLOTS_FIRST = 64, COMPACT_BYTES = 4 << 10 };
+enum { READ_BYTES = 16 << 10, RECORD_BYTES = 16 << 10, SLOTS_FIRST = 64, COMPACT_BYTES = 4 << 10 };
 
 #define TIMER_STEP_US US_PER_MS /* deadlines are looked at no more often than this */
 #define LOAD_US US_PER_S        /* in which scripts should be loaded */
@@ -32,6 +33,12 @@ struct slot {
 static struct slot *slot_at(struct store_link *link, uint64_t number)
 {
     return &link->slots[number & (link->slot_max - 1)];
+}
+
+/* The position after its last byte. */
+static uint64_t slot_end(const struct slot *slot)
+{
+    return slot->at + slot->bytes;
 }
 
 static bool grow_slots(struct store_link *link)
@@ -267,7 +274,7 @@ static void take_answers(struct store_link *link)
         ssize_t n = reply_parse(rest, &reply);
         if (n == 0)
             break;
-        if (n < 0 || link->first == link->end || slot_at(link, link->first)->at >= link->sent)
+        if (n < 0 || link->first == link->end || slot_end(slot_at(link, link->first)) > link->sent)
             return break_off(link, "the server sent something that is not a reply of Redis, or that nobody asked for");
         rest = sv_from(rest, (size_t)n);
         answer(link, &reply);
@@ -276,11 +283,13 @@ static void take_answers(struct store_link *link)
     link->in_len = rest.len;
 }
 
-static bool make_room(struct store_link *link)
+static bool make_room(struct store_link *link, size_t room)
 {
-    if (link->in_len < link->in_max)
+    size_t max = link->in_max ? link->in_max : READ_BYTES;
+    while (max - link->in_len < room)
+        max *= 2;
+    if (max == link->in_max)
         return true;
-    size_t max = link->in_max ? link->in_max * 2 : READ_BYTES;
     char *in = max <= STORE_ANSWER_MAX ? realloc(link->in, max) : NULL;
     if (!in)
         return false;
@@ -289,26 +298,64 @@ static bool make_room(struct store_link *link)
     return true;
 }
 
-/* A read that does not fill the buffer has got all that there is. */
+static void read_failed(struct store_link *link, ssize_t n)
+{
+    if (n == 0)
+        break_off(link, "the server closed the connection");
+    else if (errno != EAGAIN && errno != EINTR)
+        break_off(link, strerror(errno));
+}
+
+/* Returns whether there may be more: a read that does not fill the buffer has got all that there is. */
+static bool read_plain(struct store_link *link)
+{
+    if (!make_room(link, 1)) {
+        break_off(link, "an answer is too long");
+        return false;
+    }
+    size_t room = link->in_max - link->in_len;
+    ssize_t n = recv(link->socket, link->in + link->in_len, room, 0);
+    if (n <= 0) {
+        read_failed(link, n);
+        return false;
+    }
+    link->in_len += (size_t)n;
+    take_answers(link);
+    return (size_t)n == room;
+}
+
+/* The same with TLS. Answers that came before the end of the connection count. */
+static bool read_encrypted(struct store_link *link)
+{
+    char bytes[READ_BYTES];
+    if (!make_room(link, sizeof bytes + TLS_RECORD_MAX)) {
+        break_off(link, "an answer is too long");
+        return false;
+    }
+    ssize_t n = recv(link->socket, bytes, sizeof bytes, 0);
+    if (n <= 0) {
+        read_failed(link, n);
+        return false;
+    }
+    ptrdiff_t len = tls_decrypt(link->tls, sv_of(bytes, (size_t)n), link->in + link->in_len, link->in_max - link->in_len);
+    if (len < 0) {
+        break_off(link, tls_error(link->tls));
+        return false;
+    }
+    link->in_len += (size_t)len;
+    take_answers(link);
+    if (!link->broken && tls_has_ended(link->tls))
+        break_off(link, "the server closed the connection");
+    return (size_t)n == sizeof bytes;
+}
+
 static void read_answers(struct store_link *link)
 {
     bool more = true;
-    while (more && !link->broken) {
-        if (!make_room(link))
-            return break_off(link, "an answer is too long");
-        size_t room = link->in_max - link->in_len;
-        ssize_t n = recv(link->socket, link->in + link->in_len, room, 0);
-        if (n == 0)
-            return break_off(link, "the server closed the connection");
-        if (n < 0) {
-            if (errno != EAGAIN && errno != EINTR)
-                break_off(link, strerror(errno));
-            return;
-        }
-        link->in_len += (size_t)n;
-        more = (size_t)n == room;
-        take_answers(link);
-    }
+    while (more && !link->broken)
+        more = link->tls ? read_encrypted(link) : read_plain(link);
+    if (link->tls && tls_output(link->tls).len > 0)
+        link_flush(link); /* TLS itself has something to say */
 }
 
 /* ---- connections ---- */
@@ -319,21 +366,65 @@ static void watch_socket(struct store_link *link, int how)
     epoll_ctl(link->epoll, how, link->socket, &event);
 }
 
+/* Returns how much of it the system took; less than all: it takes no more for now. Negative: the connection is broken. */
+static ssize_t send_some(struct store_link *link, sv bytes)
+{
+    ssize_t n = send(link->socket, bytes.ptr, bytes.len, MSG_NOSIGNAL);
+    if (n >= 0 || errno == EAGAIN || errno == EINTR)
+        return n > 0 ? n : 0;
+    /* Calls are answered in store_link_run only. */
+    break_off(link, strerror(errno));
+    link_signal(&link->inbox, LINK_UNREACHABLE);
+    return -1;
+}
+
+/* The peer cannot use a part of a record: its commands are sent when all of it is, and not before. So a record is made when
+ * the one before has left, and what TLS itself sends meanwhile comes after it. Returns whether nothing is left. */
+static bool send_encrypted(struct store_link *link, sv rest)
+{
+    for (;;) {
+        sv output = tls_output(link->tls);
+        if (link->record == 0 && rest.len > 0) {
+            link->sealed = rest.len < RECORD_BYTES ? rest.len : RECORD_BYTES;
+            if (!tls_encrypt(link->tls, sv_of(rest.ptr, link->sealed))) {
+                break_off(link, "out of memory for TLS");
+                link_signal(&link->inbox, LINK_UNREACHABLE);
+                return true;
+            }
+            output = tls_output(link->tls);
+            link->record = output.len;
+        }
+        if (output.len == 0)
+            return true;
+        ssize_t n = send_some(link, output);
+        if (n < 0)
+            return true;
+        tls_sent(link->tls, (size_t)n);
+        link->record -= (size_t)n < link->record ? (size_t)n : link->record;
+        if (link->record == 0) {
+            rest = sv_from(rest, link->sealed);
+            link->sent += link->sealed;
+            link->sealed = 0;
+        }
+        if ((size_t)n < output.len)
+            return false;
+    }
+}
+
+static bool send_plain(struct store_link *link, sv rest)
+{
+    ssize_t n = rest.len > 0 ? send_some(link, rest) : 0;
+    link->sent += n > 0 ? (uint64_t)n : 0;
+    return n < 0 || (size_t)n == rest.len;
+}
+
 void link_flush(struct store_link *link)
 {
     sv rest = sv_from(buf_sv(&link->out), (size_t)(link->sent - link->base));
-    if (rest.len == 0 || !link_connected(link))
+    if (!link_connected(link) || (rest.len == 0 && !link->tls))
         return;
-    ssize_t n = send(link->socket, rest.ptr, rest.len, MSG_NOSIGNAL);
-    if (n < 0 && errno != EAGAIN && errno != EINTR) {
-        /* Calls are answered in store_link_run only. */
-        break_off(link, strerror(errno));
-        link_signal(&link->inbox, LINK_UNREACHABLE);
-        return;
-    }
-    link->sent += n > 0 ? (uint64_t)n : 0;
-    bool blocked = n < (ssize_t)rest.len;
-    if (blocked != link->blocked) {
+    bool blocked = link->tls ? !send_encrypted(link, rest) : !send_plain(link, rest);
+    if (blocked != link->blocked && !link->broken) {
         link->blocked = blocked;
         watch_socket(link, EPOLL_CTL_MOD);
     }
@@ -353,9 +444,8 @@ static void refuse_all(struct store_link *link)
     bool current = is_current(link);
     link->dropping = true;
     while (link->first < link->end) {
-        uint64_t end = slot_at(link, link->first)->at + slot_at(link, link->first)->bytes;
         struct slot slot = pop(link);
-        bool lost = end <= link->sent;
+        bool lost = slot_end(&slot) <= link->sent;
         bool untold = lost && !slot.told_late;
         if (untold && current)
             store_failed(link->store, "connections break", slot.decisions);
@@ -380,11 +470,12 @@ static void disconnect(struct store_link *link)
     if (link->socket >= 0) {
         epoll_ctl(link->epoll, EPOLL_CTL_DEL, link->socket, NULL);
         close(link->socket);
+        tls_free(STEAL(link->tls));
         link->socket = -1;
         if (atomic_fetch_sub(&store->connected, 1) == 1)
             store_unreachable(store, link->why);
     }
-    link->in_len = 0;
+    link->in_len = link->record = link->sealed = 0;
     link->broken = link->blocked = link->loading = false;
     refuse_all(link);
 }
@@ -396,6 +487,7 @@ static void take_connection(struct store_link *link)
         if (link->inbox.fd < 0)
             return;
         link->socket = link->inbox.fd;
+        link->tls = STEAL(link->inbox.tls);
         link->server = link->inbox.server;
         link->inbox.fd = -1;
     }

@@ -38,7 +38,11 @@ struct store_link {
     uint64_t first, end;
     uint64_t untold; /* those before were told late */
 
-    int socket;      /* -1: none */
+    int socket; /* -1: none */
+    /* With TLS one record leaves after the other: so many bytes of it have not left yet, and so many of `out`, from `sent`
+     * on, are in it. They are sent when all of it is. */
+    struct tls *tls; /* NULL: none */
+    size_t record, sealed;
     uint64_t server; /* see struct store */
     bool blocked;    /* the system takes no more: epoll tells when it does */
     bool broken;     /* to be closed as soon as no function is using it */

@@ -103,6 +103,7 @@ static void store_free(struct store *store)
     pthread_cond_destroy(&store->forgotten);
     pthread_mutex_destroy(&store->lock);
     breaker_done(&store->breaker);
+    credentials_done(&store->credentials);
     explicit_bzero(&store->address, sizeof store->address);
     free(store);
 }
@@ -179,6 +180,12 @@ int store_open(struct store **ret, const struct store_options *options, struct c
         return r;
     if (!store)
         return err_set(error, WEIR_E_SYSTEM, "cannot open the store: out of memory or file descriptors");
+    /* A file that cannot be used now is a mistake in the address; one that is replaced later is a failure of the store. */
+    r = credentials_read(&store->credentials, &store->address, error);
+    if (r < 0) {
+        store_free(store);
+        return r;
+    }
     int no = start_threads(store);
     if (no != 0) {
         store_free(store);

@@ -67,6 +67,7 @@ struct link_inbox {
     /* With store->lock held: */
     bool wants_connection;
     int fd;          /* a new connection; -1: none */
+    struct tls *tls; /* of it, or NULL */
     uint64_t server; /* that it is connected to */
 };
 
@@ -100,6 +101,7 @@ struct store {
 
     /* the connector's */
     pthread_t connector;
+    struct credentials credentials;
     pthread_cond_t connect; /* a link wants a connection, or the store is closed */
     int stop_fd;            /* readable: the store is closed */
     uint64_t server;        /* changes with the server: another run id, or another master by the sentinels */

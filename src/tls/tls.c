@@ -37,6 +37,7 @@ struct tls {
     size_t sent;
     struct buf waiting; /* plain text that waits for the end of the handshake */
     bool failed, ended;
+    enum tls_problem problem;
     char why[WHY_MAX];
 };
 
@@ -92,8 +93,10 @@ static long on_control(BIO *bio, int what, long number, void *pointer)
 
 static BIO_METHOD *method;
 
+/* A program may exit while threads of the library use TLS: what OpenSSL frees then, they still use. */
 static void make_method(void)
 {
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "weir");
     if (method) {
         BIO_meth_set_read(method, on_read);
@@ -306,10 +309,47 @@ void tls_free(struct tls *tls)
     free(tls);
 }
 
+static enum tls_problem judge_certificate(long result)
+{
+    switch (result) {
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+        return TLS_PROBLEM_NAME;
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+        return TLS_PROBLEM_TIME;
+    default:
+        return TLS_PROBLEM_UNVERIFIED;
+    }
+}
+
+static enum tls_problem judge_error(unsigned long code)
+{
+    if (ERR_GET_LIB(code) != ERR_LIB_SSL)
+        return TLS_PROBLEM_OTHER;
+    switch (ERR_GET_REASON(code)) {
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_PACKET_LENGTH_TOO_LONG:
+    case SSL_R_HTTP_REQUEST:
+        return TLS_PROBLEM_NO_TLS;
+    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+        return TLS_PROBLEM_WANTED;
+    case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+    case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
+    case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+        return TLS_PROBLEM_REFUSED;
+    default:
+        return TLS_PROBLEM_OTHER;
+    }
+}
+
 static void fail(struct tls *tls)
 {
     long verified = SSL_get_verify_result(tls->ssl);
     tls->failed = true;
+    tls->problem = verified != X509_V_OK ? judge_certificate(verified) : judge_error(ERR_peek_error());
     take_reason(tls->why, "the peer has broken off");
     if (verified != X509_V_OK)
         snprintf(tls->why, sizeof tls->why, "%s", X509_verify_cert_error_string(verified));
@@ -410,4 +450,15 @@ sv tls_protocol(const struct tls *tls)
 const char *tls_error(const struct tls *tls)
 {
     return tls->why;
+}
+
+enum tls_problem tls_problem(const struct tls *tls)
+{
+    return tls->problem;
+}
+
+const char *tls_system_authorities(void)
+{
+    const char *other = getenv(X509_get_default_cert_file_env());
+    return other ? other : X509_get_default_cert_file();
 }

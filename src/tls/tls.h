@@ -60,5 +60,19 @@ bool tls_has_ended(const struct tls *tls); /* the peer has said that nothing mor
 sv tls_protocol(const struct tls *tls);
 /* Why tls_decrypt has failed, in words: "certificate has expired". */
 const char *tls_error(const struct tls *tls);
+/* The same, for advice. */
+enum tls_problem {
+    TLS_PROBLEM_OTHER,
+    TLS_PROBLEM_UNVERIFIED, /* the peer's certificate is not signed by an authority that is trusted */
+    TLS_PROBLEM_NAME,       /* it is for another name */
+    TLS_PROBLEM_TIME,       /* it has expired, or is not valid yet */
+    TLS_PROBLEM_NO_TLS,     /* the peer does not speak TLS */
+    TLS_PROBLEM_WANTED,     /* the peer wants a certificate, and there is none */
+    TLS_PROBLEM_REFUSED,    /* the peer does not accept the own certificate */
+};
+enum tls_problem tls_problem(const struct tls *tls);
+
+/* The file of the authorities that the system trusts, for those who look for changes of it. */
+const char *tls_system_authorities(void);
 
 #endif

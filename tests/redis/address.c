@@ -62,6 +62,32 @@ static void sentinels(void **state)
     assert_string_equal(a.shown, "redis+sentinel://u@s1:26379,s2:26380,[::1]:26381/main/3?prefix=x");
 }
 
+static void encrypted(void **state)
+{
+    (void)state;
+    read_good("rediss://u:p@h");
+    assert_int_equal(a.kind, REDIS_TCP);
+    assert_true(a.tls);
+    assert_int_equal(a.endpoints[0].port, 6379);
+    assert_string_equal(a.ca, "");
+    assert_string_equal(a.shown, "rediss://u@h:6379");
+    read_good("valkeys://h:1?ca=/etc/c%26a.pem&cert=/c.pem&key=/k.pem&name=redis.example&password_file=/p&prefix=x");
+    assert_true(a.tls);
+    assert_string_equal(a.ca, "/etc/c&a.pem");
+    assert_string_equal(a.cert, "/c.pem");
+    assert_string_equal(a.key, "/k.pem");
+    assert_string_equal(a.name, "redis.example");
+    assert_string_equal(a.password_file, "/p");
+    assert_string_equal(a.shown, "rediss://h:1?prefix=x");
+    read_good("rediss+sentinel://h/main?ca=/ca&sentinel_password_file=/s");
+    assert_int_equal(a.kind, REDIS_SENTINEL);
+    assert_true(a.tls);
+    assert_string_equal(a.sentinel_password_file, "/s");
+    assert_string_equal(a.shown, "rediss+sentinel://h:26379/main");
+    read_good("redis://h");
+    assert_false(a.tls);
+}
+
 static void sockets(void **state)
 {
     (void)state;
@@ -87,6 +113,8 @@ static void secrets_come_from_the_environment(void **state)
     assert_string_equal(a.sentinel_password, "");
     read_good("redis://weir:own@h");
     assert_string_equal(a.password, "own");
+    read_good("redis://weir@h?password_file=/p");
+    assert_string_equal(a.password, "");
     read_good("redis+sentinel://h/main");
     assert_string_equal(a.password, "from env");
     assert_string_equal(a.sentinel_password, "sentinels'");
@@ -103,7 +131,15 @@ static void wrong_ones_are_explained(void **state)
         { "", "not a valid address of a store" },
         { "localhost:6379", "not a valid address of a store" },
         { "redis:localhost", "not a valid address of a store" },
-        { "rediss://h", "stunnel" },
+        { "rediss:h", "not a valid address of a store" },
+        { "rediss://h?db=1", "allowed: ca, cert, key, name, password_file and prefix" },
+        { "rediss+sentinel://h/m?x=1", "allowed: ca, cert, key, name, sentinel_password_file, password_file and prefix" },
+        { "rediss://h?key=/k", "no cert" },
+        { "rediss://h?ca=", "is empty" },
+        { "redis://h?ca=/ca.pem", "needs TLS" },
+        { "unix:/r?name=h", "needs TLS" },
+        { "redis://h?sentinel_password_file=/p", "allowed: password_file and prefix" },
+        { "redis://u:hunter2@h?password_file=/p", "leave out one" },
         { "redis://", "does not name a host" },
         { "redis://u:hunter2@", "does not name a host" },
         { "redis://u:hunter2@h:port", "the port" },
@@ -116,7 +152,7 @@ static void wrong_ones_are_explained(void **state)
         { "redis://u:hunter2%00@h", "hexadecimal" },
         { "redis://h/hunter2", "the database" },
         { "redis://h/0/1", "the database" },
-        { "redis://h?db=1", "allowed: prefix" },
+        { "redis://h?db=1", "allowed: password_file and prefix" },
         { "redis://h?prefix=", "the prefix" },
         { "redis://h?prefix=a{b}", "the prefix" },
         { "redis+sentinel://u:hunter2@h", "the master" },
@@ -126,7 +162,7 @@ static void wrong_ones_are_explained(void **state)
         { "unix:", "path of a socket" },
         { "unix://run/r.sock", "path of a socket" },
         { "unix:/r?db=x", "the database" },
-        { "unix:/r?password=hunter2", "db, user and prefix" },
+        { "unix:/r?password=hunter2", "db, user, password_file and prefix" },
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct weir_error error = { 0 };
@@ -139,7 +175,7 @@ static void wrong_ones_are_explained(void **state)
 static void long_ones_are_refused(void **state)
 {
     (void)state;
-    static const char *const starts[] = { "redis://", "redis://u:", "redis+sentinel://h/", "unix:/" };
+    static const char *const starts[] = { "redis://", "redis://u:", "redis+sentinel://h/", "unix:/", "rediss://h?ca=/" };
     char text[2000];
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
         struct weir_error error = { 0 };
@@ -158,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain),
         cmocka_unit_test(sentinels),
+        cmocka_unit_test(encrypted),
         cmocka_unit_test(sockets),
         cmocka_unit_test(secrets_come_from_the_environment),
         cmocka_unit_test(wrong_ones_are_explained),

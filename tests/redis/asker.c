@@ -22,11 +22,19 @@ static void on_nudge(void *data)
     a->nudged++;
 }
 
-const char *address_of(const struct daemon *d)
+const char *shown_of(const struct daemon *d)
 {
     static char address[64];
-    snprintf(address, sizeof address, "redis://127.0.0.1:%u", d->server.port);
+    unsigned tls_port = d->server.tls_port;
+    snprintf(address, sizeof address, tls_port ? "rediss://127.0.0.1:%u" : "redis://127.0.0.1:%u",
+             tls_port ? tls_port : d->server.port);
     return address;
+}
+
+const char *address_of(const struct daemon *d)
+{
+    static char address[SERVER_ADDRESS_MAX];
+    return redis_server_address(&d->server, address, "");
 }
 
 void asker_open(struct asker *a, const char *address, uint32_t deadline_ms)

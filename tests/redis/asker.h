@@ -36,6 +36,8 @@ void asker_open(struct asker *a, const char *address, uint32_t deadline_ms);
 void asker_close(struct asker *a);
 /* The address of a daemon; valid until the next call. */
 const char *address_of(const struct daemon *d);
+/* The same as people are told it. */
+const char *shown_of(const struct daemon *d);
 
 void asked_init(struct asked *q, struct asker *a, const char *key, uint32_t max);
 /* Sends it over the link; within so many ms. */

@@ -95,13 +95,14 @@ static void make_args(struct daemon *d, const char *const *more)
     d->args[n++] = d->folder;
     for (size_t i = 0; usual[i]; i++)
         d->args[n++] = usual[i];
+    n += redis_server_tls_args(&d->server, d->args + n);
     for (size_t i = 0; more && more[i]; i++)
         d->args[n++] = more[i];
 }
 
 static void take_port(struct daemon *d)
 {
-    d->server = (struct redis_server){ .link = -1, .port = free_port() };
+    d->server = (struct redis_server){ .link = -1, .port = free_port(), .tls_port = getenv(SERVERS_TLS) ? free_port() : 0 };
     snprintf(d->port, sizeof d->port, "%u", d->server.port);
 }
 
@@ -109,9 +110,9 @@ void daemon_start(struct daemon *d, const char *const *more)
 {
     *d = (struct daemon){ .folder = "/tmp/weir-redis-XXXXXX" };
     require(mkdtemp(d->folder) != NULL, "no folder for redis-server");
-    make_args(d, more);
     for (int i = 0; i < TRIES; i++) {
         take_port(d);
+        make_args(d, more);
         if (start(d))
             return;
     }

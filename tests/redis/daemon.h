@@ -5,7 +5,7 @@
 
 #include "servers.h"
 
-enum { DAEMON_ARGS_MAX = 40 };
+enum { DAEMON_ARGS_MAX = 48 };
 
 struct daemon {
     struct redis_server server; /* its port, for talk_open */

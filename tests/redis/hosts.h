@@ -22,9 +22,10 @@ static inline const char *file_of(const char *rules)
 
 static inline struct weir *open_host(const char *prefix, const char *rules, struct weir_options options)
 {
-    char address[100];
+    char place[100], address[SERVER_ADDRESS_MAX];
     struct weir_store_status status = { 0 };
-    snprintf(address, sizeof address, "redis://127.0.0.1:%u/0?prefix=%s", server.port, prefix);
+    snprintf(place, sizeof place, "/0?prefix=%s", prefix);
+    redis_server_address(&server, address, place);
     options.rules_text = file_of(rules);
     options.counters = address;
     if (!options.store_deadline_ms)

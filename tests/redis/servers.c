@@ -18,25 +18,59 @@
 
 enum { START_MS = 30000, STEP_MS = 5, IN_MAX = 64 << 20 };
 
-static pid_t spawn(const char *folder, unsigned port)
+size_t redis_server_tls_args(struct redis_server *server, const char *args[SERVER_TLS_ARGS])
+{
+    static const char *const options[] = { "--tls-ca-cert-file", "--tls-cert-file", "--tls-key-file" };
+    static const char *const names[] = { "ca.pem", "server.pem", "server.key" };
+    char(*texts)[sizeof *server->tls_texts] = server->tls_texts;
+    size_t n = 0;
+    if (server->tls_port == 0)
+        return 0;
+    snprintf(texts[3], sizeof *texts, "%u", server->tls_port);
+    args[n++] = "--tls-port";
+    args[n++] = texts[3];
+    args[n++] = "--tls-auth-clients";
+    args[n++] = "no";
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(texts[i], sizeof *texts, "%s/%s", getenv(SERVERS_TLS), names[i]);
+        args[n++] = options[i];
+        args[n++] = texts[i];
+    }
+    return n;
+}
+
+const char *redis_server_address(const struct redis_server *server, char ret[SERVER_ADDRESS_MAX], const char *more)
+{
+    if (server->tls_port == 0)
+        snprintf(ret, SERVER_ADDRESS_MAX, "redis://127.0.0.1:%u%s", server->port, more);
+    else
+        snprintf(ret, SERVER_ADDRESS_MAX, "rediss://127.0.0.1:%u%s%cca=%s/ca.pem", server->tls_port, more,
+                 strchr(more, '?') ? '&' : '?', getenv(SERVERS_TLS));
+    return ret;
+}
+
+static pid_t spawn(const char *folder, struct redis_server *server)
 {
     char number[16];
-    snprintf(number, sizeof number, "%u", port);
+    const char *args[20 + SERVER_TLS_ARGS] = { "redis-server", "--port",      number,   "--bind",    "127.0.0.1",
+                                               "--dir",        folder,        "--save", "",          "--appendonly",
+                                               "no",           "--daemonize", "no",     "--logfile", "/dev/null" };
+    snprintf(number, sizeof number, "%u", server->port);
+    redis_server_tls_args(server, args + 15);
     pid_t pid = fork();
     if (pid != 0)
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     unsetenv("LD_PRELOAD");
-    execlp("redis-server", "redis-server", "--port", number, "--bind", "127.0.0.1", "--dir", folder, "--save", "",
-           "--appendonly", "no", "--daemonize", "no", "--logfile", "/dev/null", (char *)NULL);
+    execvp(args[0], (char *const *)args);
     _exit(127);
 }
 
 /* Ends with the test, which has the other end of `link`. */
-__attribute__((noreturn)) static void keep(const char *folder, unsigned port, int link)
+__attribute__((noreturn)) static void keep(const char *folder, struct redis_server *server, int link)
 {
     char byte;
-    pid_t pid = spawn(folder, port);
+    pid_t pid = spawn(folder, server);
     while (read(link, &byte, 1) < 0 && errno == EINTR)
         continue;
     if (pid > 0) {
@@ -80,7 +114,7 @@ bool redis_server_start(struct redis_server *server)
 {
     int links[2];
     char folder[] = "/tmp/weir-redis-XXXXXX";
-    *server = (struct redis_server){ .link = -1, .port = free_port() };
+    *server = (struct redis_server){ .link = -1, .port = free_port(), .tls_port = getenv(SERVERS_TLS) ? free_port() : 0 };
     if (server->port == 0 || !mkdtemp(folder))
         return false;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, links) < 0)
@@ -94,7 +128,7 @@ bool redis_server_start(struct redis_server *server)
         close_range(4, UINT_MAX, 0);
         fcntl(3, F_SETFD, FD_CLOEXEC);
         dup2(2, 1);
-        keep(folder, server->port, 3);
+        keep(folder, server, 3);
     }
     close(links[1]);
     server->link = links[0];

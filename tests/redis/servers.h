@@ -8,9 +8,21 @@
 
 struct redis_server {
     pid_t keeper;
-    int link; /* the server lives as long as this is open */
-    unsigned port;
+    int link;                /* the server lives as long as this is open */
+    unsigned port, tls_port; /* 0: none */
+    char tls_texts[4][200];  /* redis_server_tls_args' */
 };
+
+/* If this variable is set, servers speak TLS, too, on a second port, and stores are asked there. It names a folder with
+ * ca.pem, server.pem and server.key; see test_over_tls.py. */
+#define SERVERS_TLS "WEIR_TEST_TLS"
+
+enum { SERVER_TLS_ARGS = 10, SERVER_ADDRESS_MAX = 300 };
+
+/* The arguments for that, which are valid as long as the server; returns how many. */
+size_t redis_server_tls_args(struct redis_server *server, const char *args[SERVER_TLS_ARGS]);
+/* The address of the store; `more`: what comes after the port, such as "/0?prefix=x". */
+const char *redis_server_address(const struct redis_server *server, char ret[SERVER_ADDRESS_MAX], const char *more);
 
 /* Waits until it answers. False: it does not start. */
 bool redis_server_start(struct redis_server *server);

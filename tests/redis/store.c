@@ -79,7 +79,7 @@ static void many_calls_travel_in_one_pipeline(void **state)
     assert_true(status.up && status.configured);
     assert_true(status.calls >= MANY / 32 && status.calls < MANY); /* several for each call of the script */
     assert_int_equal(status.late + status.failed + status.lost, 0);
-    assert_string_equal(status.address, address_of(&server));
+    assert_string_equal(status.address, shown_of(&server));
     asker_close(&a);
     free(calls);
 }
@@ -395,7 +395,7 @@ static void a_killed_server_is_noticed_and_found_again(void **state)
     for (int i = 0; i < FEW; i++)
         assert_true(calls[i].late_first);
     run_until_event(&a, WEIR_STORE_DOWN, 1);
-    assert_non_null(strstr(a.texts[WEIR_STORE_DOWN], address_of(&server)));
+    assert_non_null(strstr(a.texts[WEIR_STORE_DOWN], shown_of(&server)));
     daemon_again(&server);
     run_until_event(&a, WEIR_STORE_UP, 2);
     run_until_event(&a, WEIR_STORE_REPLACED, 1);

@@ -112,3 +112,35 @@ class Store:
             if self.password:
                 wire.ask("AUTH", self.password)
             return wire.ask(*words)
+
+
+class SecureStore(Store):
+    """It speaks TLS, too, on a port of its own, which store.address names. The test asks it without TLS. certificate: that and its key;
+    clients: "yes" if they must have one of the same authority."""
+
+    def __init__(self, ca, *options, certificate=None, clients="no", **more):
+        super().__init__(*options, **more)
+        self.ca = ca
+        self.certificate = certificate or ca.server
+        self.clients = clients
+        self.tls_port = None
+
+    def start(self, may_fail=False):
+        if may_fail:
+            self.tls_port = free_port()
+        return super().start(may_fail)
+
+    def command(self):
+        certificate, key = self.certificate
+        words = ["--tls-port", str(self.tls_port), "--tls-cert-file", certificate, "--tls-key-file", key]
+        return [*super().command(), *words, "--tls-ca-cert-file", self.ca.path, "--tls-auth-clients", self.clients]
+
+    @property
+    def address(self):
+        return self.secure_address()
+
+    def secure_address(self, user="", **options):
+        """options: of the address; ca is that of the server unless it is given, or None."""
+        options = {"ca": self.ca.path, **options}
+        text = "&".join(f"{name}={value}" for name, value in options.items() if value)
+        return f"rediss://{user}127.0.0.1:{self.tls_port}/0?{text}"
