@@ -3,7 +3,9 @@
 import os
 import shutil
 import subprocess
+import tempfile
 import urllib.parse
+from pathlib import Path
 
 import pytest
 
@@ -49,11 +51,10 @@ class Place:
 
 
 @pytest.fixture(name="place", params=("mysql", "postgres"))
-def tls_place(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tls")
-    for each in (folder, folder.parent, folder.parent.parent):  # the server runs as another user
-        os.chmod(each, 0o755)
-    with Authority() as ca:
+def tls_place(request):
+    with Authority() as ca, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.chmod(folder, 0o755)  # the server runs as another user
         certificate, key = ca.issue("right")
         for source, name in ((certificate, "server.pem"), (key, "server.key")):
             shutil.copy(source, folder / name)

@@ -122,8 +122,8 @@ def test_versions_and_protocols(ca):
                     wrapped(ca, s.http, context=context)
 
 
-def test_which_listeners(ca, tmp_path):
-    with serve(ca, "--resp-tls", "no", "--http", f"unix:{tmp_path}/http") as s:
+def test_which_listeners(ca, folder):
+    with serve(ca, "--resp-tls", "no", "--http", f"unix:{folder}/http") as s:
         with redis.Redis("localhost", s.resp[1]) as client:
             expect(client.ping(), True)
         expect(s.check(event="ocr", key="u").status, 200, "a unix socket")
@@ -471,9 +471,9 @@ def test_certificates_are_looked_at_each_time(ca):
     (("--certificate", "SERVER", "--certificate-key", "KEY", "--resp-tls", "clients"), 'resp-tls is "clients", but client-authorities does not name'),
     (("--certificate", "SERVER"), "cannot use the key in"),
 ])
-def test_mistakes(ca, tmp_path, flags, why):
+def test_mistakes(ca, folder, flags, why):
     words = {"SERVER": ca.server[0], "KEY": ca.server[1]}
-    command = [os.path.join(BUILD, "weir"), "serve", "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--resp", "off", "--admin", "off",
+    command = [os.path.join(BUILD, "weir"), "serve", "--data", os.path.join(folder, "data"), "--http", "127.0.0.1:0", "--resp", "off", "--admin", "off",
                *(words.get(flag, flag) for flag in flags)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     expect(done.returncode, 2, done.stderr)

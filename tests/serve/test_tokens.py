@@ -181,7 +181,7 @@ def in_force_after(s, change):
     until(lambda: len(s.events("tokens")) > begin, "the service follows the file")
 
 
-def test_a_failed_reload_forgets_no_withdrawal(tmp_path):
+def test_a_failed_reload_forgets_no_withdrawal():
     with Authority() as ca:
         certificate, key = ca.issue("server")
         with Service("--certificate", certificate, "--certificate-key", key, "--admin-tls", "no", "--http-tls", "no", "--resp-tls", "no") as s:
