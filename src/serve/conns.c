@@ -232,7 +232,8 @@ bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int f
             drop_peer(conns, peer);
         return false;
     }
-    raise_count(&conns->accepted);
+    if (!conn->counts_later)
+        raise_count(&conns->accepted);
     conn->front = front;
     count_open(conns, front, 1);
     conn->conns = conns;

@@ -34,6 +34,7 @@ struct conn {
     enum conn_state state;
     bool complete;                   /* busy: its request is there, and only the answer is not out yet */
     int64_t since_ms;                /* it is in this state */
+    bool counts_later;               /* it is not one of those that were accepted */
     bool spared;                     /* it was overdue when the loop was late, and has had a turn since */
     void (*shut)(struct conn *conn); /* ends it, now or when the loop comes to it; it is not counted any more */
     struct conns *conns;
@@ -74,7 +75,8 @@ struct conns {
 int conns_init(struct conns *conns, const struct conns_limits *limits);
 void conns_done(struct conns *conns); /* no connection is left */
 
-/* Adds a connection, which is idle. `conn` is zero except for `shut`. False: there are too many; the caller closes fd. */
+/* Adds a connection, which is idle. `conn` is zero except for `shut` and `counts_later`. False: there are too many; the
+ * caller closes fd. */
 bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int fd, const struct sockaddr_storage *peer,
                  int64_t now_ms);
 void conn_leave(struct conn *conn); /* may be called again */

@@ -236,7 +236,6 @@ static bool hand_over(struct relay *r)
         return false;
     conn_leave(&r->conn);
     r->conn = (struct conn){ .fd = -1 };
-    r->relays->loop->conns.accepted--; /* the acceptor counts it once more */
     if (!open_side(r, &r->service, pair[0])) {
         close(pair[1]);
         return false;
@@ -356,6 +355,7 @@ static void relay_accept(void *data, int fd, const struct sockaddr_storage *peer
     r->client.fd = fd;
     r->peer = *peer;
     r->conn.shut = shut_conn;
+    r->conn.counts_later = true; /* when the acceptor has it */
     r->next = all->first;
     if (r->next)
         r->next->prev = r;
