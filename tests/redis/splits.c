@@ -24,7 +24,8 @@ enum {
     WINDOW_BYTES = 4096,
     KEY_BYTES = 700,
     MANY = 9000,
-    MAX = 1000000000
+    MAX = 1000000000,
+    DEADLINE_MS = 60000, /* nothing is late, however slow the machine is */
 };
 
 static struct daemon server;
@@ -117,7 +118,7 @@ static void open_through_proxy(struct asker *a)
 {
     char address[SERVER_ADDRESS_MAX];
     struct redis_server through = { .port = proxy_port, .tls_port = server.server.tls_port ? proxy_port : 0 };
-    asker_open(a, redis_server_address(&through, address, ""), 10000);
+    asker_open(a, redis_server_address(&through, address, ""), DEADLINE_MS);
     run_until_decided(a);
 }
 
@@ -138,7 +139,7 @@ static void send_many(struct asker *a, unsigned count)
     for (unsigned i = 0; i < count; i++) {
         asked_init(&calls[i], a, "x", MAX);
         calls[i].rule.key = weir_str(key);
-        asked_send(&calls[i], 10000);
+        asked_send(&calls[i], DEADLINE_MS);
     }
     store_link_flush(a->link);
 }
@@ -186,7 +187,7 @@ static void block_and_cut(size_t key_len)
     struct asker a;
     open_through_proxy(&a);
     make_key(key_len);
-    unsigned before = a.done, unsent = a.results[STORE_UNSENT];
+    unsigned before = a.done, unsent = a.results[STORE_UNSENT], decided = a.results[STORE_DECIDED];
     atomic_store(&hold, true);
     atomic_store(&mute, true);
     send_many(&a, MANY);
@@ -209,9 +210,12 @@ static void block_and_cut(size_t key_len)
     run_for(&a, 500); /* more than was lost must not come */
     unsigned count = charged();
     unsent = a.results[STORE_UNSENT] - unsent;
-    print_message("# of %d: charged %u, lost %u, unsent %u\n", MANY, count, a.results[STORE_LOST], unsent);
-    assert_true(unsent > 0 && count > 0);
-    assert_int_equal(a.results[STORE_LOST], count);
+    decided = a.results[STORE_DECIDED] - decided; /* the last ones may have waited for the next connection */
+    print_message("# of %d: charged %u, lost %u, unsent %u, decided %u\n", MANY, count, a.results[STORE_LOST], unsent,
+                  decided);
+    assert_true(unsent > 0 && a.results[STORE_LOST] > 0);
+    assert_int_equal(a.results[STORE_LOST] + unsent + decided, MANY);
+    assert_int_equal(a.results[STORE_LOST] + decided, count);
     asker_close(&a);
 }
 
