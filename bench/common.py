@@ -1,16 +1,25 @@
 """What the benchmarks that drive servers share: servers on one CPU, clients on the other, rounds in turns, ratios."""
 
 import argparse
+import atexit
+import csv
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 SERVER_CPU, CLIENT_CPU = "0", "1"
+# Tables of services are in memory, as they are for users, and gone when the benchmark ends.
+if os.access("/dev/shm", os.W_OK):
+    os.environ["RUNTIME_DIRECTORY"] = tempfile.mkdtemp(prefix="weir-bench-", dir="/dev/shm")
+    atexit.register(shutil.rmtree, os.environ["RUNTIME_DIRECTORY"], ignore_errors=True)
 BUSY = 0.9  # part of its CPU that a server has to use for its requests a second to mean anything
 
 
@@ -77,6 +86,25 @@ def client(*command, pin=True):
     return done.stdout
 
 
+def by_key(program, keys, threads, seconds, *more):
+    """(nanoseconds of a check, the largest size of the process)"""
+    pinned = ["taskset", "-c", SERVER_CPU if threads == 1 else f"{SERVER_CPU},{CLIENT_CPU}"]
+    words = [*pinned, program, *map(str, (keys, threads, seconds)), *more]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        text = process.stdout.read().strip()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        sys.exit(f"{' '.join(words[3:])} failed with status {process.returncode}")
+    try:
+        ns = float(text)
+    except ValueError:
+        ns = -1
+    if not 0 <= ns < 1e12 or (ns == 0) != (seconds == 0):
+        sys.exit(f"{' '.join(words[3:])} printed {text!r} instead of the nanoseconds of a check")
+    return ns, usage.ru_maxrss * 1024
+
+
 class Bench:
     """Parts are methods; `parts` names them."""
 
@@ -122,6 +150,32 @@ class Bench:
         else:
             self.say(f"{what}: {unit} a second, {side} / {peer}: unknown, busy in {len(full)} of {len(pairs)} rounds")
         self.ratio(f"{what}: CPU for each, {side} / {peer}", [w[1] / p[1] for w, p in pairs], cpu_wanted, at_most=True)
+
+    # ---- clients ----
+
+    def redis_benchmark(self, server, pipeline, *command):
+        """(requests a second, CPU microseconds of the server for each)"""
+        count = (100000 if pipeline == 1 else 400000) // (20 if getattr(self.options, "quick", False) else 1)
+        before, total, rates = cpu_s(server.process.pid), 0, []
+        end = time.monotonic() + self.options.seconds
+        while time.monotonic() < end:
+            words = ("-h", "127.0.0.1", "-p", server.port, "-c", 50, "-P", pipeline, "-n", count, "-r", 1000000, "--csv")
+            rows = list(csv.reader(client("redis-benchmark", *words, *command).splitlines()))
+            rates.append(float(rows[-1][1]))
+            total += count
+        return statistics.median(rates), (cpu_s(server.process.pid) - before) / total * 1e6
+
+    def wrk(self, url, folder, script=None):
+        more = ()
+        if script:
+            path = os.path.join(folder, "wrk.lua")
+            with open(path, "w", encoding="utf-8") as out:
+                out.write(script)
+            more = ("-s", path)
+        text = client("wrk", "-t", 1, "-c", 50, "-d", f"{self.options.seconds}s", *more, url)
+        if "Non-2xx" in text or "Socket errors" in text:
+            sys.exit(f"wrk at {url}: {text}")
+        return float(re.search(r"Requests/sec: *([0-9.]+)", text)[1])
 
     def run(self):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

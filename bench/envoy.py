@@ -38,6 +38,7 @@ descriptors:
 """
 
 METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+OK = "0801"  # RateLimitResponse begins with overall_code
 # What Envoy sends along with a call.
 HEADERS = (
     ("te", "trailers"),
@@ -111,7 +112,9 @@ class EnvoyBench(Bench):
         settings.update({"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": f"127.0.0.1:{redis_port}", "RUNTIME_WATCH_ROOT": "false"})
         settings.update({"RUNTIME_ROOT": os.path.join(home, "runtime"), "RUNTIME_SUBDIRECTORY": "ratelimit"})
         words = [f"{name}={value}" for name, value in settings.items()]
-        return [Server(home, port, "env", *words, self.options.reference, pin=pin), redis]
+        service = Server(home, port, "env", *words, self.options.reference, pin=pin)
+        service.http = settings["PORT"]
+        return [service, redis]
 
     def stop(self, *sides):
         for side in sides:
@@ -120,10 +123,10 @@ class EnvoyBench(Bench):
 
     # ---- calls, as many as it answers ----
 
-    def ask(self, folder, side, keys):
+    def ask(self, side, call_file, keys, method=METHOD, answer=OK, port=None, seconds=None):
         """(decisions a second, CPU microseconds of the servers for each, how busy their CPU was)"""
         before = sum(cpu_s(server.process.pid) for server in side)
-        words = (side[0].port, METHOD, f"{folder}/call", CONNECTIONS, STREAMS, self.options.seconds, 0, keys)
+        words = (port or side[0].port, method, call_file, CONNECTIONS, STREAMS, seconds or self.options.seconds, 0, keys, answer)
         found = json.loads(client(self.program("bench/h2_load"), *words, *(word for pair in HEADERS for word in pair)))
         used_s = sum(cpu_s(server.process.pid) for server in side) - before
         each_s = used_s / found["answered"]
@@ -133,8 +136,8 @@ class EnvoyBench(Bench):
         """{name of a side: [(decisions a second, CPU of each, how busy), …]}"""
         result = {name: [] for name in sides}
         for side in sides.values():
-            self.ask(folder, side, keys)
-        for values in self.rounds(*(lambda s=side: self.ask(folder, s, keys) for side in sides.values())):
+            self.ask(side, f"{folder}/call", keys)
+        for values in self.rounds(*(lambda s=side: self.ask(s, f"{folder}/call", keys) for side in sides.values())):
             texts = []
             for name, (rate, cpu_us, busy) in zip(sides, values):
                 result[name].append((rate, cpu_us, busy))
@@ -214,7 +217,7 @@ class EnvoyBench(Bench):
         return Server(home, port, "nginx", "-e", os.path.join(home, "error.log"), "-c", path, pin=False)
 
     def paced(self, port):
-        words = (port, "/orders", "-", CONNECTIONS, STREAMS * 10, self.options.seconds, RATE, 1, "x-user", "ann")
+        words = (port, "/orders", "-", CONNECTIONS, STREAMS * 10, self.options.seconds, RATE, 1, "", "x-user", "ann")
         return json.loads(client(self.program("bench/h2_load"), *words, pin=False))
 
     def proxy(self):

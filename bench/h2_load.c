@@ -1,13 +1,14 @@
 /* Requests over HTTP/2, made of bytes that are known beforehand, so that the client takes less of a CPU than any server.
  * (One that is built on nghttp2, such as h2load, takes more than the bare server does: it would be what is measured.)
  *
- *   h2_load PORT PATH BODY CONNECTIONS STREAMS SECONDS RATE KEYS [NAME VALUE]…
+ *   h2_load PORT PATH BODY CONNECTIONS STREAMS SECONDS RATE KEYS ANSWER [NAME VALUE]…
  *
  * BODY is a file with a call of gRPC, whose last six bytes become one of KEYS numbers. "-": requests are a GET.
+ * ANSWER is how the message of an answer has to begin, in hexadecimal digits; "." stands for any digit.
  * RATE 0: STREAMS on each connection are always under way. Else so many requests a second, and each answer's time begins
  * when its request was to be sent, so that a server that stalls is charged for all that had to wait.
  *
- * Each answer has to be 200, and that to a call OK. Prints one line of JSON: answered, rate, p50_us, p99_us, p999_us,
+ * Each answer has to be 200. Prints one line of JSON: answered, rate, p50_us, p99_us, p999_us,
  * max_us. */
 #include <nghttp2/nghttp2.h>
 #include <stdbool.h>
@@ -50,6 +51,7 @@ struct connection {
 static struct connection *connections[CONNECTIONS_MAX];
 static uint8_t first_block[BLOCK_MAX], block[BLOCK_MAX], body[BODY_MAX];
 static size_t first_block_len, block_len, body_len;
+static const char *answer;
 static uint64_t random_state = 88172645463325252u, keys;
 static uint32_t took_us[TOOK_MAX_US];
 static unsigned long answered;
@@ -133,10 +135,19 @@ static bool is_200(const uint8_t *at, size_t len)
     return i < len && at[i] == 0x88;
 }
 
-/* RateLimitResponse begins with overall_code, and 1 is OK. */
+/* A message follows a byte that says that it is not compressed, and its length. */
 static bool is_ok(const uint8_t *at, size_t len)
 {
-    return len >= 7 && at[0] == 0 && at[5] == 8 && at[6] == 1;
+    enum { BEFORE = 5 };
+    size_t digits = strlen(answer);
+    if (len < BEFORE + digits / 2 || at[0] != 0)
+        return false;
+    for (size_t i = 0; i < digits; i++) {
+        unsigned digit = at[BEFORE + i / 2] >> (i % 2 ? 0 : 4) & 15;
+        if (answer[i] != '.' && answer[i] != "0123456789abcdef"[digit])
+            return false;
+    }
+    return true;
 }
 
 static void take_answer(struct connection *c, const uint8_t *frame, size_t len, int64_t now)
@@ -148,7 +159,7 @@ static void take_answer(struct connection *c, const uint8_t *frame, size_t len, 
     if (type == HEADERS && !s->headers && !is_200(frame + HEAD, len))
         refuse("the answer is not 200");
     if (type == DATA && body_len && !s->data && !is_ok(frame + HEAD, len))
-        refuse("the call is not answered with OK");
+        refuse("the call is not answered as it should be");
     s->headers |= type == HEADERS;
     s->data |= type == DATA;
     c->taken += type == DATA ? (int64_t)len : 0;
@@ -339,8 +350,8 @@ static unsigned quantile_us(double part)
 
 int main(int argc, char **argv)
 {
-    if (argc < 9) {
-        fputs("usage: h2_load PORT PATH BODY CONNECTIONS STREAMS SECONDS RATE KEYS [NAME VALUE]...\n", stderr);
+    if (argc < 10) {
+        fputs("usage: h2_load PORT PATH BODY CONNECTIONS STREAMS SECONDS RATE KEYS ANSWER [NAME VALUE]...\n", stderr);
         return 2;
     }
     struct load load = { .count = strtoul(argv[4], NULL, 10),
@@ -351,8 +362,9 @@ int main(int argc, char **argv)
     if (keys == 0 || load.count == 0 || load.count > CONNECTIONS_MAX || load.streams == 0 ||
         load.streams > STREAMS_MAX / 2 || epoll < 0)
         die("arguments");
+    answer = argv[9];
     read_body(argv[3]);
-    make_blocks(argv[2], argv + 9, (size_t)argc - 9);
+    make_blocks(argv[2], argv + 10, (size_t)argc - 10);
     for (uint32_t i = 0; i < load.count; i++)
         begin_connection(calloc(1, sizeof(struct connection)), argv[1], epoll, i);
     if (load.rate)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """weir's nginx module beside limit_req, a counter in nginx's Lua and HAProxy's stick table, in one run: ratios.
 
-    bench/nginx.py BUILD/nginx/ngx_http_weir_module.so [--only one|keys|refused|memory] [--rounds N] [--seconds S] [--json]
+    bench/nginx.py BUILD/nginx/ngx_http_weir_module.so [--only one|keys|refused|memory|instructions] [--rounds N] [--seconds S] [--json]
 
 one      one rule by address
 keys     1,000 rules, 1M keys in a header
 refused  everything is refused
 memory   bytes of table for each live key
+instructions  of the worker for a request with one rule by address, as valgrind counts them: without the kernel's
 
 Each server has one worker on a CPU of its own, and is asked by wrk on the other one, on loopback. Each round measures all
 sides one after the other, the next round the other way round, and ratios are medians of the rounds'; those of requests a
@@ -14,11 +15,14 @@ second only of rounds in which both servers were busy.
 """
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import json
 import os
 import re
+import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -34,7 +38,7 @@ MODULES = "/usr/lib/nginx/modules"
 
 # `return` would answer before any limit is asked. empty_gif answers after them, from memory: nginx has nothing cheaper.
 NGINX = """
-daemon off; worker_processes 1; pid pid; error_log {log}; {user}
+daemon off; worker_processes 1; {mode} pid pid; error_log {log}; {user}
 {load}
 events {{ worker_connections 1024; }}
 http {{
@@ -139,13 +143,15 @@ class Side:
     log: str = "/dev/null crit"
     answer: str = "empty_gif;"
     routes: int = ROUTES
+    mode: str = ""
+    under: tuple = ()  # the command that runs it
     server: Server = None
     probe_port: int = 0
     rounds: itertools.count = dataclasses.field(default_factory=itertools.count)
 
     def start(self, parent):
         folder = tempfile.mkdtemp(dir=parent)
-        words = {k: getattr(self, k) for k in ("http", "location", "probe", "load", "status", "log", "answer")}
+        words = {k: getattr(self, k) for k in ("http", "location", "probe", "load", "status", "log", "answer", "mode")}
         words["user"] = "user root;" if os.geteuid() == 0 else ""
         words["port"], words["probe_port"] = port, self.probe_port = free_port(), free_port()
         conf = os.path.join(folder, "conf")
@@ -155,10 +161,19 @@ class Side:
             text, command = NGINX, ("nginx", "-p", folder, "-e", os.path.join(folder, "error.log"), "-c", conf)
         with open(conf, "w", encoding="utf-8") as out:
             out.write(text.format(**words))
-        self.server = Server(folder, port, *command)
+        self.server = Server(folder, port, *self.under, *command)
 
     def ask(self, numbers):
         return ask(self.server.port, self.routes, numbers)
+
+    def ask_slowly(self, count):
+        """One request after the other, over one connection."""
+        with socket.create_connection(("127.0.0.1", self.server.port), 60) as connection:
+            for _ in range(count):
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n")
+                answer = connection.recv(4096)
+                if not answer.startswith(b"HTTP/1.1 200"):
+                    sys.exit(f"{self.name}: {answer}")
 
     def ask_probe(self, numbers):
         return ask(self.probe_port, self.routes, numbers)
@@ -193,7 +208,7 @@ def make_files(folder):
 
 
 class NginxBench(Bench):
-    parts = ("one", "keys", "refused", "memory")
+    parts = ("one", "keys", "refused", "memory", "instructions")
 
     def weir(self, folder, size, rules, name="weir", headers="refused", **more):
         """A request that costs all that a rule in `routes` lets through is refused once anything was used."""
@@ -249,19 +264,50 @@ class NginxBench(Bench):
 
     # ---- the parts ----
 
+    def by_address(self, folder):
+        return (
+            Side("bare"),
+            limit_req("$binary_remote_addr", "10m", "1000000r/s", "burst=1000000 nodelay"),
+            self.weir(folder, "10m", "  - { id: address, by: [ip], limits: [ 1000000 per 1s ] }\n"),
+        )
+
     def one(self):
         with tempfile.TemporaryDirectory() as folder:
-            rule = "  - { id: address, by: [ip], limits: [ 1000000 per 1s ] }\n"
-            sides = self.start(
-                folder,
-                Side("bare"),
-                limit_req("$binary_remote_addr", "10m", "1000000r/s", "burst=1000000 nodelay"),
-                self.weir(folder, "10m", rule),
-            )
+            sides = self.start(folder, *self.by_address(folder))
             result = self.measure("one rule", sides)
             self.compare("One rule by address", result, "limit_req", 1, 1)
             self.compare("One rule by address", result, "bare")
             self.stop(sides)
+
+    def instructions_for(self, name, count):
+        """All that a worker executes, from its start to its end, for so many requests one after the other."""
+        with tempfile.TemporaryDirectory() as folder:
+            side = next(side for side in self.by_address(folder) if side.name == name)
+            side.mode = "master_process off;"
+            out = os.path.join(folder, "counted")
+            side.under = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={out}")
+            side.start(folder)
+            side.ask_slowly(count)
+            side.server.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(OSError):
+                side.ask_slowly(0)  # as one process nginx may not notice the signal before its next event
+            side.server.stop()
+            with open(out, encoding="utf-8") as file:
+                return int(re.search(r"^(?:summary|totals): (\d+)", file.read(), re.MULTILINE)[1])
+
+    def instructions(self):
+        if not shutil.which("valgrind"):
+            self.say("Instructions for a request: left out, since valgrind is not installed")
+            return
+        few, many = 200, 1200
+        counts = {
+            name: (self.instructions_for(name, many) - self.instructions_for(name, few)) / (many - few) for name in ("bare", "limit_req", "weir")
+        }
+        self.say(f"  one rule: {', '.join(f'{name} {count:,.0f}' for name, count in counts.items())} instructions for a request")
+        for peer in ("limit_req", "bare"):
+            self.ratio(f"One rule by address: instructions of the worker, weir / {peer}", [counts["weir"] / counts[peer]], None)
+        added = {name: count - counts["bare"] for name, count in counts.items()}
+        self.ratio("One rule by address: instructions added, weir / limit_req", [added["weir"] / added["limit_req"]], None)
 
     def fill(self, side, numbers):
         """Makes a side's table know all keys; those that came first would be the first to be forgotten."""
@@ -311,7 +357,7 @@ class NginxBench(Bench):
                     self.fill(side, numbers)
                     self.say(f"  {side.name} knows {len(numbers):,} keys")
             result = self.measure(what, sides, script=script)
-            self.compare(what, result, "bare", 0.95)
+            self.compare(what, result, "bare", 0.95, 1.03)
             self.compare(what, result, "bare, files", 0.95, side="weir, files")
             self.compare(what, result, "bare", side="weir, all routes")
             for peer in ("limit_req", "Lua", "HAProxy"):

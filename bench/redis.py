@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Limits for many hosts: `weir serve --counters` beside the same limit as a Lua script in Redis, in one run: ratios.
 
-    bench/redis.py BUILD/weir BUILD/bench/store [--only exact|leased|tls] [--rounds N] [--seconds S] [--json]
+    bench/redis.py BUILD/weir BUILD/bench/store [--only exact|leased|tls|cluster] [--rounds N] [--seconds S] [--json]
 
 Each round measures the sides one after the other, the next round the other way round; what is shown is the median of the
 rounds' ratios. Redis, weir and the client share the CPUs that there are, and none of them has one of its own.
@@ -37,6 +37,8 @@ rules:
       - { name: hour, calendar: hour, max: 1000000000, tz: Asia/Shanghai }
 """
 
+MASTERS, SLOTS = 3, 16384
+
 
 def run(*command):
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=600, check=False)
@@ -46,17 +48,17 @@ def run(*command):
 
 
 class RedisBench(Bench):
-    parts = ("exact", "leased", "tls")
+    parts = ("exact", "leased", "tls", "cluster")
 
     def servers(self, folder):
         redis = self.redis(folder)
         return redis, self.weir(folder, f"redis://127.0.0.1:{redis.port}/0")
 
-    def redis(self, folder, *more):
+    def redis(self, folder, *more, name="redis"):
         port = free_port()
-        os.mkdir(os.path.join(folder, "redis"))
+        os.mkdir(os.path.join(folder, name))
         return Server(
-            os.path.join(folder, "redis"), port, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "",
+            os.path.join(folder, name), port, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "",
             "--appendonly", "no", *more, pin=False,
         )
 
@@ -88,22 +90,25 @@ class RedisBench(Bench):
         if status["late"] + status["unsent"] + status["failed"] + status["lost"] > 0:
             sys.exit(f"the store did not answer all in time, so this says nothing; is the machine busy? {status}")
 
-    def redis_benchmark(self, server, redis, keys, pipeline, *command):
+    def redis_benchmark(self, server, stores, keys, pipeline, *command):
         """(requests a second, microseconds of Redis's CPU for each, calls of scripts for each)"""
         count = 50000 if pipeline == 1 else 1000000
-        before, calls, total, rates = cpu_s(redis.process.pid), self.calls(redis), 0, []
+        before, calls, total, rates = self.cpu_s(stores), self.calls(stores), 0, []
         end = time.monotonic() + self.options.seconds
         while time.monotonic() < end:
             words = ("-h", "127.0.0.1", "-p", server.port, "-c", 50, "-P", pipeline, "-n", count, "-r", keys, "--csv")
             rows = list(csv.reader(run("redis-benchmark", *words, *command).splitlines()))
             rates.append(float(rows[-1][1]))
             total += count
-        cpu_us = (cpu_s(redis.process.pid) - before) / total * 1e6
-        return statistics.median(rates), cpu_us, (self.calls(redis) - calls) / total
+        cpu_us = (self.cpu_s(stores) - before) / total * 1e6
+        return statistics.median(rates), cpu_us, (self.calls(stores) - calls) / total
 
-    def calls(self, redis):
-        """Of scripts, since it started."""
-        text = run("redis-cli", "-p", redis.port, "INFO", "commandstats")
+    def cpu_s(self, stores):
+        return sum(cpu_s(redis.process.pid) for redis in stores)
+
+    def calls(self, stores):
+        """Of scripts, since they started."""
+        text = "".join(run("redis-cli", "-p", redis.port, "INFO", "commandstats") for redis in stores)
         lines = [line for line in text.splitlines() if line.startswith(("cmdstat_evalsha:", "cmdstat_eval:"))]
         return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines)
 
@@ -114,8 +119,8 @@ class RedisBench(Bench):
             lua = ("EVALSHA", sha, "1", "u__rand_int__", "1000", "200")
             check = ("WEIR.CHECK", "event", "exact", "key", "u__rand_int__")
             rounds = list(self.rounds(
-                lambda: self.redis_benchmark(weir, redis, 1000000, 1, *check),
-                lambda: self.redis_benchmark(redis, redis, 1000000, 1, *lua),
+                lambda: self.redis_benchmark(weir, [redis], 1000000, 1, *check),
+                lambda: self.redis_benchmark(redis, [redis], 1000000, 1, *lua),
             ))
             for (weir_rate, weir_cpu, _), (redis_rate, redis_cpu, _) in rounds:
                 self.say(
@@ -135,9 +140,9 @@ class RedisBench(Bench):
             words = ("WEIR.CHECK", "event")
             exact, leased = (*words, "exact", "key", "u__rand_int__"), (*words, "leased", "key", "u__rand_int__")
             rounds = list(self.rounds(
-                lambda: self.redis_benchmark(weir, redis, 1000000, 1, *exact),
-                lambda: self.redis_benchmark(weir, redis, 16, 1, *leased),
-                lambda: self.redis_benchmark(weir, redis, 16, 64, *leased),
+                lambda: self.redis_benchmark(weir, [redis], 1000000, 1, *exact),
+                lambda: self.redis_benchmark(weir, [redis], 16, 1, *leased),
+                lambda: self.redis_benchmark(weir, [redis], 16, 64, *leased),
                 lambda: json.loads(run(self.options.store, f"redis://127.0.0.1:{redis.port}/1", str(self.options.seconds))),
             ))
             for one, single, many, inside in rounds:
@@ -167,10 +172,10 @@ class RedisBench(Bench):
             secure = self.weir(folder, f"rediss://127.0.0.1:{port}/0?ca={certificate}", "secure")
             check = [("WEIR.CHECK", "event", event, "key", "u__rand_int__") for event in ("exact", "leased")]
             rounds = list(self.rounds(
-                lambda: self.redis_benchmark(plain, redis, 1000000, 1, *check[0]),
-                lambda: self.redis_benchmark(secure, redis, 1000000, 1, *check[0]),
-                lambda: self.redis_benchmark(plain, redis, 16, 64, *check[1]),
-                lambda: self.redis_benchmark(secure, redis, 16, 64, *check[1]),
+                lambda: self.redis_benchmark(plain, [redis], 1000000, 1, *check[0]),
+                lambda: self.redis_benchmark(secure, [redis], 1000000, 1, *check[0]),
+                lambda: self.redis_benchmark(plain, [redis], 16, 64, *check[1]),
+                lambda: self.redis_benchmark(secure, [redis], 16, 64, *check[1]),
             ))
             for exact, exact_tls, leased, leased_tls in rounds:
                 self.say(
@@ -182,6 +187,47 @@ class RedisBench(Bench):
             self.sound(plain)
             self.sound(secure)
             for server in (plain, secure, redis):
+                server.stop()
+
+    def masters(self, folder):
+        """A cluster of three."""
+        nodes, buses = [], []
+        for i in range(MASTERS):
+            buses.append(free_port())
+            nodes.append(self.redis(folder, "--cluster-enabled", "yes", "--cluster-port", buses[i], name=f"node{i}"))
+            first, last = SLOTS * i // MASTERS, SLOTS * (i + 1) // MASTERS - 1
+            run("redis-cli", "-p", nodes[i].port, "CLUSTER", "ADDSLOTSRANGE", first, last)
+            run("redis-cli", "-p", nodes[i].port, "CLUSTER", "SET-CONFIG-EPOCH", i + 1)
+        for node in nodes[1:]:
+            run("redis-cli", "-p", nodes[0].port, "CLUSTER", "MEET", "127.0.0.1", node.port, buses[nodes.index(node)])
+        for node in nodes:
+            while "cluster_state:ok" not in run("redis-cli", "-p", node.port, "CLUSTER", "INFO"):
+                time.sleep(0.1)
+        return nodes
+
+    def cluster(self):
+        """Two services, one on a Redis, the other on three masters, which have the same two CPUs."""
+        with tempfile.TemporaryDirectory() as folder:
+            redis, nodes = self.redis(folder), self.masters(folder)
+            plain = self.weir(folder, f"redis://127.0.0.1:{redis.port}/0", "plain")
+            spread = self.weir(folder, f"redis+cluster://127.0.0.1:{nodes[0].port}", "spread")
+            check = [("WEIR.CHECK", "event", event, "key", "u__rand_int__") for event in ("exact", "leased")]
+            rounds = list(self.rounds(
+                lambda: self.redis_benchmark(plain, [redis], 1000000, 1, *check[0]),
+                lambda: self.redis_benchmark(spread, nodes, 1000000, 1, *check[0]),
+                lambda: self.redis_benchmark(plain, [redis], 16, 64, *check[1]),
+                lambda: self.redis_benchmark(spread, nodes, 16, 64, *check[1]),
+            ))
+            for exact, exact_spread, leased, leased_spread in rounds:
+                self.say(
+                    f"  exact {exact[0]:,.0f}/s with {exact[1]:.2f} µs of Redis's CPU, in a cluster {exact_spread[0]:,.0f}/s with"
+                    f" {exact_spread[1]:.2f} µs; leased, pipelined by 64, {leased[0]:,.0f}/s, in a cluster {leased_spread[0]:,.0f}/s"
+                )
+            self.ratio("exact: decisions a second, three masters of a cluster / one Redis", [r[1][0] / r[0][0] for r in rounds], 0.8)
+            self.ratio("leased, 16 hot keys: the same", [r[3][0] / r[2][0] for r in rounds], 0.95)
+            self.sound(plain)
+            self.sound(spread)
+            for server in (plain, spread, redis, *nodes):
                 server.stop()
 
 

@@ -1,17 +1,14 @@
 #!/usr/bin/env python3
 """`weir serve` beside Redis and nginx, in one run, on loopback: ratios.
 
-    bench/serve.py BUILD/weir BUILD/bench/paced [--only resp|http|change|pages] [--rounds N] [--seconds S] [--json]
+    bench/serve.py BUILD/weir BUILD/bench/paced [--only resp|idle|http|change|pages] [--rounds N] [--seconds S] [--json]
 
 Each round measures both sides one after the other, the next round the other way round; what is shown is the median of the
 rounds' ratios. One loop, one worker, one Redis, on a CPU of its own; the client has the other one.
 """
 
-import csv
 import json
 import os
-import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,7 +16,9 @@ import threading
 import time
 import urllib.request
 
-from common import Bench, Server, arguments, client, cpu_s, free_port
+from common import CLIENT_CPU, Bench, Server, arguments, client, cpu_s, free_port
+
+MANY = 3900  # connections: one address may have 4,000
 
 RULES = """
 settings: { trusted_proxies: [127.0.0.0/8] }
@@ -83,7 +82,7 @@ end
 
 
 class ServeBench(Bench):
-    parts = ("resp", "http", "change", "pages")
+    parts = ("resp", "idle", "http", "change", "pages")
 
     def weir(self, folder, **flags):
         rules = os.path.join(folder, "rules.yaml")
@@ -101,18 +100,6 @@ class ServeBench(Bench):
         return server
 
     # ---- RESP ----
-
-    def redis_benchmark(self, server, pipeline, *command):
-        """(requests a second, CPU microseconds of the server for each)"""
-        count = 100000 if pipeline == 1 else 400000
-        before, total, rates = cpu_s(server.process.pid), 0, []
-        end = time.monotonic() + self.options.seconds
-        while time.monotonic() < end:
-            words = ("-h", "127.0.0.1", "-p", server.port, "-c", 50, "-P", pipeline, "-n", count, "-r", 1000000, "--csv")
-            rows = list(csv.reader(client("redis-benchmark", *words, *command).splitlines()))
-            rates.append(float(rows[-1][1]))
-            total += count
-        return statistics.median(rates), (cpu_s(server.process.pid) - before) / total * 1e6
 
     def resp(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -144,19 +131,44 @@ class ServeBench(Bench):
             weir.stop()
             redis.stop()
 
-    # ---- HTTP ----
+    # ---- many connections ----
 
-    def wrk(self, url, folder, script=None):
-        more = ()
-        if script:
-            path = os.path.join(folder, "wrk.lua")
-            with open(path, "w", encoding="utf-8") as out:
-                out.write(script)
-            more = ("-s", path)
-        text = client("wrk", "-t", 1, "-c", 50, "-d", f"{self.options.seconds}s", *more, url)
-        if "Non-2xx" in text or "Socket errors" in text:
-            sys.exit(f"wrk at {url}: {text}")
-        return float(re.search(r"Requests/sec: *([0-9.]+)", text)[1])
+    def paced_cpu(self, weir, connections, idle):
+        """50 decisions are under way at a time, each over a connection that is chosen at random: p99, CPU for each."""
+        words = [self.options.paced, "127.0.0.1", weir.ports["resp"], 0, self.options.seconds, connections, 1000000, idle]
+        process = subprocess.Popen(
+            ["taskset", "-c", CLIENT_CPU, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        if process.stdout.readline() != "ready\n":
+            sys.exit("paced did not start")
+        before = cpu_s(weir.process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        used_s = cpu_s(weir.process.pid) - before
+        process.communicate()
+        if process.returncode != 0:
+            sys.exit("paced failed")
+        result = json.loads(line)
+        return {**result, "cpu_us": used_s / result["sent"] * 1e6}
+
+    def idle(self):
+        sides = ((50, 0), (50, MANY - 50), (MANY, 0))
+        with tempfile.TemporaryDirectory() as folder:
+            weir = self.weir(folder)
+            self.paced_cpu(weir, *sides[0])
+            rounds = list(self.rounds(*(lambda s=side: self.paced_cpu(weir, *s) for side in sides)))
+            for few, idle, many in rounds:
+                self.say(
+                    f"  50 under way: 50 connections {few['cpu_us']:.2f} µs CPU, p99 {few['p99_us']} µs; and {MANY - 50:,} idle ones"
+                    f" {idle['cpu_us']:.2f} µs, {idle['p99_us']} µs; {MANY:,} in use {many['cpu_us']:.2f} µs, {many['p99_us']} µs"
+                )
+            for name, side, most in ((f"50 connections and {MANY - 50:,} idle ones / 50", 1, 1.05), (f"{MANY:,} connections / 50", 2, 1.25)):
+                self.ratio(f"RESP, {name}: CPU for a decision", [r[side]["cpu_us"] / r[0]["cpu_us"] for r in rounds], most, at_most=True)
+                self.ratio(f"RESP, {name}: p99", [r[side]["p99_us"] / r[0]["p99_us"] for r in rounds], None)
+            weir.stop()
+
+    # ---- HTTP ----
 
     def http(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -187,11 +199,11 @@ class ServeBench(Bench):
     def paced(self, weir):
         text = subprocess.run(
             [self.options.paced, "127.0.0.1", str(weir.ports["resp"]), "50000", str(self.options.seconds), "50", "1000000"],
-            capture_output=True, text=True, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         )
         if text.returncode != 0:
             sys.exit(text.stderr)
-        return json.loads(text.stdout)
+        return json.loads(text.stdout.splitlines()[-1])
 
     def admin_call(self, weir, method, path, document=None):
         with open(os.path.join(weir.data, "admin-token"), encoding="ascii") as file:

@@ -330,7 +330,7 @@ static char *read_directive(ngx_conf_t *cf, struct directive *directive)
         if (result != NGX_CONF_OK)
             return result;
     }
-    return NGX_CONF_OK;
+    return directive_end(cf, directive);
 }
 
 static char *set_weir(ngx_conf_t *cf, ngx_command_t *command, void *conf)

@@ -25,7 +25,7 @@ static ngx_int_t add_handler(ngx_conf_t *cf, ngx_http_phases phase, ngx_http_han
 static ngx_int_t add_handlers(ngx_conf_t *cf)
 {
     struct main_conf *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
-    main->remaining = variables_use_remaining(cf);
+    main->variables = variables_used(cf);
     if (add_handler(cf, NGX_HTTP_PREACCESS_PHASE, decide_preaccess) != NGX_OK)
         return NGX_ERROR;
     if (main->later && add_handler(cf, NGX_HTTP_LOG_PHASE, charge_later) != NGX_OK)

@@ -46,7 +46,8 @@ struct zone {
     char *rules_file;
     char *cells_file; /* NULL: in nginx's shared memory */
     struct stats *stats;
-    void *cells_memory; /* NULL: in a file */
+    struct stats_known known; /* where they are */
+    void *cells_memory;       /* NULL: in a file */
     struct weir *weir;
     struct log_sampler refusals, bad_costs;
     ngx_cycle_t *cycle;
@@ -61,11 +62,11 @@ struct zone {
 };
 
 struct main_conf {
-    ngx_array_t zones; /* of struct zone * */
-    ngx_event_t timer; /* of a worker: looks for changed rules */
-    bool after_auth;   /* some location decides after access control */
-    bool later;        /* some location charges after the response */
-    bool remaining;    /* the configuration uses $weir_remaining */
+    ngx_array_t zones;  /* of struct zone * */
+    ngx_event_t timer;  /* of a worker: looks for changed rules */
+    bool after_auth;    /* some location decides after access control */
+    bool later;         /* some location charges after the response */
+    unsigned variables; /* bits of those that the configuration uses */
     char *trusted_proxies;
 };
 
@@ -96,6 +97,7 @@ struct named_value {
     const struct weir_attribute *field; /* NULL: a cost, a header or an entry */
     ngx_str_t name;                     /* of a header, an entry, or the unit of a cost; empty: requests */
     struct expression value;
+    bool wanted; /* some rule looks at it; of directive.rules */
 };
 
 enum { STATUS_FIRST = 100, STATUS_LAST = 599, STATUS_WORDS = (STATUS_LAST + 64) / 64 };
@@ -112,10 +114,24 @@ struct directive {
     ngx_uint_t units;                /* number of costs in other units than requests */
     ngx_array_t headers;             /* of struct named_value */
     ngx_array_t entries;             /* of the descriptor, in their order: of struct named_value */
+
+    /* What the rules of this version look at, as this worker asked last; 0: it has not asked. */
+    uint64_t rules;
+    bool wants_headers; /* those that clients send */
+    const char **names; /* to ask for */
+    bool *looks;        /* the answers */
+    size_t name_count;
 };
 
 /* Whether the directive sets this header. */
 bool directive_sets_header(const struct directive *directive, const ngx_str_t *header);
+/* All of it was read. */
+char *directive_end(ngx_conf_t *cf, struct directive *directive);
+/* Asks what the rules in force look at. */
+void directive_ask(struct directive *directive);
+
+/* $weir_verdict and so on. */
+enum variable { VAR_VERDICT, VAR_RULE, VAR_LIMIT, VAR_REMAINING, VAR_RETRY_AFTER, VAR_SHADOW, VAR_PENALTY };
 
 enum header_mode { HEADERS_OFF, HEADERS_REFUSED, HEADERS_ALWAYS, HEADERS_LEGACY, HEADERS_OPENAI };
 
@@ -166,6 +182,28 @@ char *zone_declare(ngx_conf_t *cf, struct zone *zone);
 /* Called in a worker, which inherits the zones that the master opened. */
 void zones_begin(struct main_conf *main, ngx_cycle_t *cycle);
 
+/* ---- logs ---- */
+
+/* Whether a line may be logged in this second. */
+bool may_log(struct log_sampler *sampler);
+/* Says how many lines were left out since the last one. */
+void write_left_out(struct log_sampler *sampler, char *text, size_t cap);
+
+/* ---- requests ---- */
+
+enum { HEADERS_INLINE = 64 };
+
+/* Makes weir's request, without its cost. `headers` has room for HEADERS_INLINE. all: also what directive->rules do not
+ * look at. Returns NGX_DECLINED if *ret_verdict already refuses the request. */
+ngx_int_t make_request(ngx_http_request_t *r, const struct directive *directive, bool all, struct weir_header *headers,
+                       struct weir_request *ret, struct weir_verdict *ret_verdict);
+/* `directive` has the costs: of the zone itself, or of weir_after. */
+ngx_int_t copy_costs(ngx_http_request_t *r, struct zone *zone, const struct directive *directive, struct weir_request *ret,
+                     struct weir_verdict *verdict);
+/* Adds the headers to a request that was made without: a refusal follows the Accept of its client. */
+void add_all_headers(ngx_http_request_t *r, const struct directive *directive, struct weir_header *headers,
+                     struct weir_request *ret);
+
 /* ---- decisions ---- */
 
 /* A zone to charge after the response. Its location may not be the one that the request ends in. */
@@ -183,6 +221,7 @@ struct request_state {
     ngx_msec_t wait_end_ms; /* … until this time of ngx_current_msec */
     enum outcome outcome;
     bool applied;      /* the rest is known */
+    bool named;        /* a rule said so */
     bool rate_headers; /* the answer has some */
     ngx_str_t rule, limit, shadow;
     uint64_t remaining;
@@ -216,7 +255,7 @@ ngx_int_t add_rate_headers(ngx_http_request_t *r, const struct location_conf *lo
                            const struct weir_request *request, const struct weir_verdict *verdict);
 ngx_int_t status_handler(ngx_http_request_t *r);
 ngx_int_t variables_add(ngx_conf_t *cf);
-/* Whether the configuration uses $weir_remaining, which costs a little. */
-bool variables_use_remaining(ngx_conf_t *cf);
+/* Bits of the variables that the configuration uses: what nobody reads is not kept. */
+unsigned variables_used(ngx_conf_t *cf);
 
 #endif

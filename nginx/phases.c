@@ -1,212 +1,6 @@
 /* The handlers of nginx's phases: each zone of a location decides once about a request. */
 #include "module.h"
 
-/* ---- logging ---- */
-
-enum { LOGGED_PER_SECOND = 10 };
-
-static bool may_log(struct log_sampler *sampler)
-{
-    if (sampler->second != ngx_time()) {
-        sampler->second = ngx_time();
-        sampler->asked = 0;
-    }
-    bool logged = sampler->asked++ < LOGGED_PER_SECOND;
-    sampler->left_out += !logged;
-    return logged;
-}
-
-/* Says how many lines were left out since the last one. */
-static void write_left_out(struct log_sampler *sampler, char *text, size_t cap)
-{
-    if (sampler->left_out)
-        snprintf(text, cap, " (%lu more since the last line)", (unsigned long)sampler->left_out);
-    sampler->left_out = 0;
-}
-
-/* ---- from nginx to weir ---- */
-
-enum { HEADERS_INLINE = 64 };
-
-static size_t count_headers(const ngx_http_request_t *r)
-{
-    size_t count = 0;
-    for (const ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next)
-        count += part->nelts;
-    return count;
-}
-
-/* Headers, or the entries of a descriptor. */
-static ngx_int_t add_configured(ngx_http_request_t *r, const struct directive *directive, const ngx_array_t *list,
-                                struct weir_header *headers, size_t *count, struct weir_verdict *verdict)
-{
-    struct named_value *given = list->elts;
-    for (ngx_uint_t i = 0; i < list->nelts; i++) {
-        ngx_str_t value;
-        ngx_int_t rc = expression_value(r, directive->zone, &given[i].value, given[i].attribute, &value, verdict);
-        if (rc != NGX_OK)
-            return rc;
-        headers[(*count)++] = (struct weir_header){ str_of(&given[i].name), str_of(&value) };
-    }
-    return NGX_OK;
-}
-
-/* `headers` has room for HEADERS_INLINE; a request may have more. */
-static ngx_int_t copy_headers(ngx_http_request_t *r, const struct directive *directive, struct weir_header *headers,
-                              struct weir_request *ret, struct weir_verdict *verdict)
-{
-    size_t most = count_headers(r) + directive->headers.nelts, count = 0;
-    ngx_int_t rc = NGX_OK;
-    if (most > HEADERS_INLINE && !(headers = ngx_palloc(r->pool, most * sizeof *headers)))
-        return NGX_ERROR;
-    for (const ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next) {
-        const ngx_table_elt_t *header = part->elts;
-        for (ngx_uint_t i = 0; i < part->nelts; i++) {
-            /* The configuration is trusted; the client's header of the same name is ignored. */
-            if (directive->headers.nelts && directive_sets_header(directive, &header[i].key))
-                continue;
-            headers[count++] = (struct weir_header){ str_of(&header[i].key), str_of(&header[i].value) };
-        }
-    }
-    if (directive->headers.nelts)
-        rc = add_configured(r, directive, &directive->headers, headers, &count, verdict);
-    ret->headers = headers;
-    ret->header_count = count;
-    return rc;
-}
-
-/* An entry whose value is empty is there all the same. */
-static ngx_int_t copy_entries(ngx_http_request_t *r, const struct directive *directive, struct weir_request *ret,
-                              struct weir_verdict *verdict)
-{
-    struct weir_header *entries = ngx_palloc(r->pool, directive->entries.nelts * sizeof *entries);
-    if (!entries)
-        return NGX_ERROR;
-    ret->descriptor = entries;
-    return add_configured(r, directive, &directive->entries, entries, &ret->descriptor_count, verdict);
-}
-
-/* A value that is not a number costs 1; one that is too large costs more than any limit allows. */
-static uint64_t cost_of(const ngx_str_t *value)
-{
-    uint64_t cost = 0;
-    for (size_t i = 0; i < value->len; i++) {
-        if (value->data[i] < '0' || value->data[i] > '9')
-            return 1;
-        cost = ngx_min(cost * 10 + (value->data[i] - '0'), WEIR_AMOUNT_MAX + 1);
-    }
-    return value->len > 0 ? cost : 1;
-}
-
-static bool is_number(const ngx_str_t *value)
-{
-    for (size_t i = 0; i < value->len; i++)
-        if (value->data[i] < '0' || value->data[i] > '9')
-            return false;
-    return value->len > 0;
-}
-
-/* A client may have chosen the value, so the line does not have it. */
-static void log_bad_cost(ngx_http_request_t *r, struct zone *zone, const struct named_value *cost, const ngx_str_t *value)
-{
-    if (r->connection->log->log_level < NGX_LOG_WARN || !may_log(&zone->bad_costs))
-        return;
-    char left_out_text[64] = "";
-    write_left_out(&zone->bad_costs, left_out_text, sizeof left_out_text);
-    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                  "weir: the value of `%s=` is %s, so the request costs 1, zone \"%V\"%s", cost->attribute,
-                  value->len > 0 ? "not a whole number" : "empty", &zone->name, left_out_text);
-}
-
-/* Rules by ip do not apply to a request whose address is invalid, so an invalid one is not used. */
-static bool is_address(const ngx_str_t *text)
-{
-    char copy[INET6_ADDRSTRLEN];
-    struct in6_addr address;
-    if (text->len == 0 || text->len >= sizeof copy)
-        return false;
-    memcpy(copy, text->data, text->len);
-    copy[text->len] = '\0';
-    return strlen(copy) == text->len &&
-           (inet_pton(AF_INET, copy, &address) == 1 || inet_pton(AF_INET6, copy, &address) == 1);
-}
-
-/* `costs` has room for all that the directive has. */
-static void add_cost(struct weir_request *request, struct weir_cost *costs, const ngx_str_t *unit, uint64_t amount)
-{
-    costs[request->cost_count++] = (struct weir_cost){ str_of(unit), amount };
-    request->costs = costs;
-}
-
-static ngx_int_t copy_attributes(ngx_http_request_t *r, const struct directive *directive, struct weir_request *ret,
-                                 struct weir_verdict *verdict)
-{
-    const struct named_value *values = directive->values.elts;
-    for (ngx_uint_t i = 0; i < directive->values.nelts; i++) {
-        const struct weir_attribute *field = values[i].field;
-        ngx_str_t value;
-        if (!field)
-            continue;
-        ngx_int_t rc = expression_value(r, directive->zone, &values[i].value, values[i].attribute, &value, verdict);
-        if (rc != NGX_OK)
-            return rc;
-        if (!field->is_address || is_address(&value))
-            *(struct weir_str *)(void *)((char *)ret + field->offset) = str_of(&value);
-    }
-    return NGX_OK;
-}
-
-/* An empty cost is 0 if there is nothing to count: $content_length without a body, $upstream_response_length without a
- * response. */
-static bool is_nothing(const ngx_http_request_t *r, const struct directive *costs, const struct named_value *cost,
-                       const ngx_str_t *value)
-{
-    return value->len == 0 && (!costs->zone || (cost->value.body != BODY_UNUSED && !r->headers_in.chunked));
-}
-
-/* `directive` has the costs: of the zone itself, or of weir_after. */
-static ngx_int_t copy_costs(ngx_http_request_t *r, struct zone *zone, const struct directive *directive,
-                            struct weir_request *ret, struct weir_verdict *verdict)
-{
-    const struct named_value *values = directive->values.elts;
-    struct weir_cost *costs = directive->units ? ngx_palloc(r->pool, directive->units * sizeof *costs) : NULL;
-    if (directive->units && !costs)
-        return NGX_ERROR;
-    for (ngx_uint_t i = 0; i < directive->values.nelts; i++) {
-        ngx_str_t value;
-        if (values[i].field)
-            continue;
-        ngx_int_t rc = expression_value(r, zone, &values[i].value, values[i].attribute, &value, verdict);
-        if (rc != NGX_OK)
-            return rc;
-        if (is_nothing(r, directive, &values[i], &value))
-            value = (ngx_str_t)ngx_string("0");
-        if (!is_number(&value))
-            log_bad_cost(r, zone, &values[i], &value);
-        if (costs && values[i].name.len > 0)
-            add_cost(ret, costs, &values[i].name, cost_of(&value));
-        else
-            ret->cost = cost_of(&value);
-    }
-    return NGX_OK;
-}
-
-/* Without its cost. NGX_DECLINED: *ret_verdict already refuses the request. */
-static ngx_int_t make_request(ngx_http_request_t *r, const struct directive *directive, struct weir_header *headers,
-                              struct weir_request *ret, struct weir_verdict *ret_verdict)
-{
-    *ret = (struct weir_request){
-        .method = str_of(&r->method_name),
-        .path = str_of(&r->unparsed_uri), /* as it was sent: weir considers nginx's reading of it, too */
-        .host = str_of(&r->headers_in.server),
-        .peer = str_of(&r->connection->addr_text),
-    };
-    ngx_int_t rc = copy_attributes(r, directive, ret, ret_verdict);
-    if (rc == NGX_OK && directive->entries.nelts > 0)
-        rc = copy_entries(r, directive, ret, ret_verdict);
-    return rc == NGX_OK ? copy_headers(r, directive, headers, ret, ret_verdict) : rc;
-}
-
 /* ---- after a decision ---- */
 
 static ngx_str_t keep(ngx_http_request_t *r, const char *text)
@@ -230,17 +24,20 @@ static ngx_str_t keep_shadows(ngx_http_request_t *r, const struct weir_shadows *
 
 /* If several zones decide, the last one to which a rule applied counts, unless it allows what an earlier one would refuse.
  */
-static void remember(ngx_http_request_t *r, struct request_state *state, const struct weir_verdict *v,
+static void remember(ngx_http_request_t *r, struct request_state *state, unsigned variables, const struct weir_verdict *v,
                      const struct weir_shadows *shadows, enum outcome outcome)
 {
-    if (shadows->count)
+    if (shadows->count && variables & 1U << VAR_SHADOW)
         state->shadow = keep_shadows(r, shadows);
     if (state->applied && v->allowed && (!v->applied || state->outcome == OUTCOME_WOULD_REFUSE))
         return;
     state->outcome = outcome;
     state->applied = v->applied || !v->allowed;
-    state->rule = keep(r, v->rule);
-    state->limit = keep(r, v->applied ? v->limit : "");
+    state->named = v->rule[0] != '\0';
+    if (variables & 1U << VAR_RULE)
+        state->rule = keep(r, v->rule);
+    if (variables & 1U << VAR_LIMIT)
+        state->limit = keep(r, v->applied ? v->limit : "");
     state->remaining = v->remaining;
     state->penalty = v->penalty;
     state->retry_after_s = v->retry_after_ms > 0 ? (v->retry_after_ms + 999) / 1000 : v->retry_after_ms;
@@ -274,6 +71,26 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
                       &zone->name, left_out_text);
     }
     log->action = action;
+}
+
+/* ---- time ---- */
+
+/* nginx reads its own clock once for each turn of its loop, in milliseconds, and a turn may take longer than a short period
+ * lasts. Reading the exact one for each decision takes longer than to decide. So a reading serves a few decisions of a
+ * turn. */
+static int64_t now_us(void)
+{
+    enum { USES = 8 };
+    static int64_t read_us;
+    static ngx_msec_t turn_ms;
+    static unsigned uses;
+    if (uses == 0 || turn_ms != ngx_current_msec) {
+        read_us = weir_now_us();
+        turn_ms = ngx_current_msec;
+        uses = USES;
+    }
+    uses--;
+    return read_us;
 }
 
 /* ---- waiting ---- */
@@ -356,16 +173,18 @@ static ngx_int_t read_body(ngx_http_request_t *r)
 
 /* ---- the handlers ---- */
 
-/* Where the rules that apply to a request are counted. */
+/* How the rules that apply to a request are counted. */
 struct rule_count {
-    struct stats *stats;
+    struct zone *zone;
+    uint64_t rules; /* their version; 0: unknown */
     bool dry_run;
+    struct stats_counted counted;
 };
 
 static void count_rule(const struct weir_rule_said *said, void *context)
 {
-    const struct rule_count *count = context;
-    stats_count_rule(count->stats, said, count->dry_run);
+    struct rule_count *count = context;
+    stats_count_rule(count->zone->stats, &count->zone->known, count->rules, said, count->dry_run, &count->counted);
 }
 
 /* Returns false if out of memory. */
@@ -380,14 +199,87 @@ static bool add_later(ngx_http_request_t *r, struct request_state *state, const 
     return true;
 }
 
-static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *location, const struct directive *directive)
-{
-    struct weir_header headers[HEADERS_INLINE];
+/* One decision of a zone. */
+struct asked {
     struct weir_request request;
     struct weir_verdict verdict;
     struct weir_shadows shadows;
     struct weir_usage usage;
     struct weir_receipt receipt;
+    struct rule_count count;
+    struct weir_header headers[HEADERS_INLINE];
+};
+
+/* Makes the request and has weir decide. all: for whatever rules are in force. Returns NGX_OK: there is a verdict;
+ * NGX_AGAIN: it has to wait for a slice; NGX_DECLINED: the rules have changed; NGX_ERROR: out of memory. */
+static ngx_int_t ask_for(ngx_http_request_t *r, const struct location_conf *location, const struct directive *directive,
+                         bool all, struct request_state *state, struct asked *asked)
+{
+    struct zone *zone = directive->zone;
+    struct weir_request *request = &asked->request;
+    asked->count = (struct rule_count){ zone, all ? 0 : directive->rules, location->dry_run, { NULL, 0 } };
+    ngx_int_t made = make_request(r, directive, all, asked->headers, request, &asked->verdict);
+    request->cost = 1;
+    request->peek = request->attempt = directive->by_status;
+    if (made == NGX_OK && directive->values.nelts > 0)
+        made = copy_costs(r, zone, directive, request, &asked->verdict);
+    if (made != NGX_OK)
+        return made == NGX_ERROR ? NGX_ERROR : NGX_OK;
+    request->shadows = &asked->shadows;
+    request->usage = &asked->usage;
+    request->receipt = &asked->receipt;
+    request->if_held = true;
+    request->each_rule = count_rule;
+    request->context = &asked->count;
+    request->brief = location->headers < HEADERS_ALWAYS && !(zone->main->variables & 1U << VAR_REMAINING);
+    int64_t now = now_us();
+    int result = weir_check_for(zone->weir, asked->count.rules, request, now, until_us(state, now), &asked->verdict);
+    return result == 1 ? NGX_AGAIN : result == WEIR_E_CHANGED ? NGX_DECLINED : NGX_OK;
+}
+
+/* The rules may have changed since the worker asked what they look at. Then the request is made whole. */
+static ngx_int_t ask(ngx_http_request_t *r, const struct location_conf *location, struct directive *directive,
+                     struct request_state *state, struct asked *asked)
+{
+    asked->shadows.count = asked->usage.count = asked->receipt.count = 0;
+    if (directive->rules == 0)
+        directive_ask(directive);
+    ngx_int_t result = ask_for(r, location, directive, false, state, asked);
+    if (result != NGX_DECLINED)
+        return result;
+    directive_ask(directive);
+    return ask_for(r, location, directive, true, state, asked);
+}
+
+/* What happens to the request after the decision. */
+static ngx_int_t decided(ngx_http_request_t *r, const struct location_conf *location, const struct directive *directive,
+                         struct request_state *state, struct asked *asked)
+{
+    struct zone *zone = directive->zone;
+    const struct weir_verdict *verdict = &asked->verdict;
+    enum outcome outcome = verdict->allowed ? OUTCOME_ALLOWED : location->dry_run ? OUTCOME_WOULD_REFUSE : OUTCOME_REFUSED;
+    stats_count(zone->stats, verdict, &asked->shadows, outcome, &asked->count.counted);
+    remember(r, state, zone->main->variables, verdict, &asked->shadows, outcome);
+    if (!verdict->allowed)
+        log_refusal(r, zone, &asked->request, verdict, location->dry_run);
+    if (outcome == OUTCOME_REFUSED) {
+        state->later = NULL; /* of zones that let it pass before: a refused request costs nothing afterwards */
+        add_all_headers(r, directive, asked->headers, &asked->request);
+        return refuse(r, location, zone, &asked->request, verdict);
+    }
+    const struct directive *after = directive->by_status ? directive : location->after;
+    if (verdict->allowed && after && !add_later(r, state, directive, after))
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    /* A dry run does not change answers. */
+    if (location->headers >= HEADERS_ALWAYS && !location->dry_run &&
+        add_rate_headers(r, location, zone, &asked->request, verdict) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return NGX_DECLINED;
+}
+
+static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *location, struct directive *directive)
+{
+    struct asked asked;
     struct zone *zone = directive->zone;
     struct request_state *state = request_state_make(r);
     if (!state)
@@ -397,46 +289,15 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
     if (needs_body(r, directive))
         return read_body(r);
     state->zones |= UINT64_C(1) << zone->bit;
-    ngx_int_t made = make_request(r, directive, headers, &request, &verdict);
-    request.cost = 1;
-    request.peek = request.attempt = directive->by_status;
-    if (made == NGX_OK)
-        made = copy_costs(r, zone, directive, &request, &verdict);
-    if (made == NGX_ERROR)
+    ngx_int_t result = ask(r, location, directive, state, &asked);
+    if (result == NGX_ERROR)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-
-    shadows.count = usage.count = receipt.count = 0;
-    request.shadows = &shadows;
-    request.usage = &usage;
-    request.receipt = &receipt;
-    request.if_held = true;
-    request.each_rule = count_rule;
-    request.context = &(struct rule_count){ zone->stats, location->dry_run };
-    request.brief = location->headers < HEADERS_ALWAYS && !zone->main->remaining;
-    /* nginx reads its own clock once for each turn of its loop, which may take longer than a short period lasts. */
-    int64_t now = weir_now_us();
-    if (made == NGX_OK && weir_check_soon(zone->weir, &request, now, until_us(state, now), &verdict) == 1)
+    if (result == NGX_AGAIN)
         return wait_for_slice(r, state, zone);
     state->waits = false;
-    if (receipt.count > 0 && hold_for_request(r, zone, &receipt) != NGX_OK)
+    if (asked.receipt.count > 0 && hold_for_request(r, zone, &asked.receipt) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    enum outcome outcome = verdict.allowed ? OUTCOME_ALLOWED : location->dry_run ? OUTCOME_WOULD_REFUSE : OUTCOME_REFUSED;
-    stats_count(zone->stats, &verdict, &shadows, outcome);
-    remember(r, state, &verdict, &shadows, outcome);
-    if (!verdict.allowed)
-        log_refusal(r, zone, &request, &verdict, location->dry_run);
-    if (outcome == OUTCOME_REFUSED) {
-        state->later = NULL; /* of zones that let it pass before: a refused request costs nothing afterwards */
-        return refuse(r, location, zone, &request, &verdict);
-    }
-    const struct directive *after = directive->by_status ? directive : location->after;
-    if (verdict.allowed && after && !add_later(r, state, directive, after))
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    /* A dry run does not change answers. */
-    if (location->headers >= HEADERS_ALWAYS && !location->dry_run &&
-        add_rate_headers(r, location, zone, &request, &verdict) != NGX_OK)
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    return NGX_DECLINED;
+    return decided(r, location, directive, state, &asked);
 }
 
 static ngx_int_t decide_in_phase(ngx_http_request_t *r, bool after_auth)
@@ -444,7 +305,7 @@ static ngx_int_t decide_in_phase(ngx_http_request_t *r, bool after_auth)
     const struct location_conf *location = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
     if (!location->directives || r != r->main)
         return NGX_DECLINED;
-    const struct directive *directives = location->directives->elts;
+    struct directive *directives = location->directives->elts;
     for (ngx_uint_t i = 0; i < location->directives->nelts; i++) {
         if (directives[i].after_auth != after_auth)
             continue;
@@ -478,7 +339,7 @@ static void charge(ngx_http_request_t *r, const struct later_charge *later)
     struct weir_request request;
     struct weir_verdict verdict;
     struct zone *zone = later->directive->zone;
-    if (!is_charged(r, later->after) || make_request(r, later->directive, headers, &request, &verdict) != NGX_OK)
+    if (!is_charged(r, later->after) || make_request(r, later->directive, true, headers, &request, &verdict) != NGX_OK)
         return;
     /* `weir … status=` costs what `weir` does; `weir_after status=` without a cost counts the response. */
     request.cost = later->after->zone || later->after->values.nelts == 0 ? 1 : 0;

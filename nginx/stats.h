@@ -15,6 +15,7 @@ enum {
     STATS_RULES = 16384,  /* further ones are counted under STATS_OTHER; unused slots take no memory */
     STATS_LIMITS = 16384, /* the same, of limits that refused */
     STATS_PROBES = 64,
+    STATS_KNOWN_BITS = 8,
 };
 
 /* The same name as in `weir serve`. */
@@ -50,12 +51,30 @@ struct stats {
     struct stats_limit limits[STATS_LIMITS];
 };
 
+/* Where a worker has found the counts of rules, because looking for an id takes longer than to count. While the version of
+ * the rules stays the same, so does the place of a rule's id in memory. */
+struct stats_known {
+    uint64_t rules; /* their version; 0: it knows nothing */
+    struct {
+        const char *id;
+        struct stats_rule *rule;
+    } slots[1 << STATS_KNOWN_BITS];
+};
+
+/* The rules of one request that were counted. */
+struct stats_counted {
+    struct stats_rule *passed; /* the last one that lets the request pass; NULL: none */
+    unsigned rules;
+};
+
 /* Counts a verdict: for its rule, and for the shadow rules that would have refused. */
 void stats_count(struct stats *stats, const struct weir_verdict *verdict, const struct weir_shadows *shadows,
-                 enum outcome outcome);
+                 enum outcome outcome, const struct stats_counted *counted);
 
-/* Counts what one rule says. dry_run: a refusal does not hold. */
-void stats_count_rule(struct stats *stats, const struct weir_rule_said *said, bool dry_run);
+/* Counts what one rule says. `rules` is the version of the rules, or 0 if it is unknown; dry_run: a refusal does not hold.
+ */
+void stats_count_rule(struct stats *stats, struct stats_known *known, uint64_t rules, const struct weir_rule_said *said,
+                      bool dry_run, struct stats_counted *counted);
 
 void stats_count_wait(struct stats *stats);
 

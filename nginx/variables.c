@@ -1,8 +1,6 @@
 /* $weir_verdict and the others, for logs and conditions. */
 #include "module.h"
 
-enum variable { VAR_VERDICT, VAR_RULE, VAR_LIMIT, VAR_REMAINING, VAR_RETRY_AFTER, VAR_SHADOW, VAR_PENALTY };
-
 static ngx_str_t verdict_text(const struct request_state *state)
 {
     if (!state->applied)
@@ -29,7 +27,7 @@ static ngx_str_t text_of(ngx_http_request_t *r, const struct request_state *stat
     case VAR_LIMIT:
         return state->limit;
     case VAR_REMAINING:
-        return state->rule.len ? number(r, state->remaining) : (ngx_str_t)ngx_null_string;
+        return state->named ? number(r, state->remaining) : (ngx_str_t)ngx_null_string;
     case VAR_RETRY_AFTER:
         return state->retry_after_s > 0 ? number(r, state->retry_after_s) : (ngx_str_t)ngx_null_string;
     case VAR_SHADOW:
@@ -52,24 +50,25 @@ static ngx_int_t get(ngx_http_request_t *r, ngx_http_variable_value_t *value, ui
     return NGX_OK;
 }
 
+static const struct {
+    ngx_str_t name;
+    enum variable variable;
+} variables[] = {
+    { ngx_string("weir_verdict"), VAR_VERDICT },
+    { ngx_string("weir_rule"), VAR_RULE },
+    { ngx_string("weir_limit"), VAR_LIMIT },
+    { ngx_string("weir_remaining"), VAR_REMAINING },
+    { ngx_string("weir_retry_after"), VAR_RETRY_AFTER },
+    { ngx_string("weir_shadow"), VAR_SHADOW },
+    { ngx_string("weir_penalty"), VAR_PENALTY },
+};
+
 ngx_int_t variables_add(ngx_conf_t *cf)
 {
-    static const struct {
-        ngx_str_t name;
-        enum variable variable;
-    } variables[] = {
-        { ngx_string("weir_verdict"), VAR_VERDICT },
-        { ngx_string("weir_rule"), VAR_RULE },
-        { ngx_string("weir_limit"), VAR_LIMIT },
-        { ngx_string("weir_remaining"), VAR_REMAINING },
-        { ngx_string("weir_retry_after"), VAR_RETRY_AFTER },
-        { ngx_string("weir_shadow"), VAR_SHADOW },
-        { ngx_string("weir_penalty"), VAR_PENALTY },
-    };
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         ngx_str_t name = variables[i].name;
-        /* The values change with the decision. variables_use_remaining needs NOHASH: nginx then lists only the variables
-         * that the configuration names. */
+        /* The values change with the decision. variables_used needs NOHASH: nginx then lists only the variables that the
+         * configuration names. */
         ngx_http_variable_t *variable = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE | NGX_HTTP_VAR_NOHASH);
         if (!variable)
             return NGX_ERROR;
@@ -79,12 +78,15 @@ ngx_int_t variables_add(ngx_conf_t *cf)
     return NGX_OK;
 }
 
-bool variables_use_remaining(ngx_conf_t *cf)
+unsigned variables_used(ngx_conf_t *cf)
 {
     const ngx_http_core_main_conf_t *core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
     const ngx_http_variable_t *used = core->variables.elts;
+    unsigned bits = 0;
     for (ngx_uint_t i = 0; i < core->variables.nelts; i++)
-        if (str_is(&used[i].name, "weir_remaining"))
-            return true;
-    return false;
+        for (size_t k = 0; k < sizeof variables / sizeof *variables; k++)
+            if (used[i].name.len == variables[k].name.len &&
+                ngx_strncmp(used[i].name.data, variables[k].name.data, used[i].name.len) == 0)
+                bits |= 1U << variables[k].variable;
+    return bits;
 }

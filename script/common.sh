@@ -24,12 +24,14 @@ configure() {
   echo "$compiler $*" >"$dir/.made-with"
 }
 
-# Builds build/weir and no more; what the build says is shown if it fails.
+# Builds build/weir and no more; what the build says is shown if it fails. What is installed is said at once, since sudo may ask
+# for a password.
 build_weir() {
   local log status=0
+  script/setup --runtime || return
   log=$(mktemp "${TMPDIR:-/tmp}/weir-build.XXXXXX")
   echo "Building weir …" >&2
-  { script/setup --runtime && { [ -f build/build.ninja ] || configure build gcc -Dtests=false; } && ninja -C build weir; } \
+  { { [ -f build/build.ninja ] || configure build gcc -Dtests=false; } && ninja -C build weir; } \
     >"$log" 2>&1 || status=$?
   if [ $status -ne 0 ]; then
     cat "$log" >&2

@@ -230,7 +230,7 @@ exports() {
   comm -3 <(nm -D --defined-only "$library" | awk '{ print $3 }' | sort) \
     <(grep -A3 '^WEIR_API' include/weir/weir.h | grep -oE 'weir_[a-z_]+\(' | tr -d '(' | sort -u) |
     awk -F'\t' '{ print $1 != "" ? $1 ": exported, but not in weir.h" : $2 ": in weir.h, but not exported" }'
-  readelf -d "$library" | grep -q 'SONAME.*\[libweir\.so\.3\]' || echo "SONAME is not libweir.so.3"
+  readelf -d "$library" | grep -q 'SONAME.*\[libweir\.so\.4\]' || echo "SONAME is not libweir.so.4"
   readelf -d "$library" | grep -q NODELETE || echo "not linked with -z nodelete: dlclose would leave threads in the air"
 }
 
@@ -238,7 +238,7 @@ exports() {
 nginx_links() {
   local module=$build/nginx/ngx_http_weir_module.so
   [ -f "$module" ] || { echo "$module is missing: install nginx-dev and build"; return; }
-  readelf -d "$module" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vxE 'libweir\.so\.3|libc\.so\.6' |
+  readelf -d "$module" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vxE 'libweir\.so\.4|libc\.so\.6' |
     sed 's/$/: the nginx module may link only libweir/'
   nm -D --defined-only "$module" | awk '$3 !~ /^ngx_module(s|_names|_order)$/ { print $3 ": the nginx module exports its name only" }'
 }

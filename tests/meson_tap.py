@@ -12,13 +12,15 @@ import shlex
 import sys
 
 TAP_LINE = re.compile(r"^(not )?ok\b[ \d]*-?\s*(.*?)\s*(?:#\s*(skip)\b\s*(.*))?$", re.IGNORECASE)
-OUTPUT_LINES_MAX = 200
+OUTPUT_LINES = 100  # at the beginning, and as many at the end
 
 
 def comment(text):
-    lines = text.rstrip().split("\n")
-    if len(lines) > OUTPUT_LINES_MAX:
-        lines = [f"({len(lines) - OUTPUT_LINES_MAX} lines left out)"] + lines[-OUTPUT_LINES_MAX:]
+    """Without what passed. The assertion that failed comes first, and the leaks that its jump left are many lines after it."""
+    lines = [line for line in text.rstrip().split("\n") if not line.startswith("ok ")]
+    left_out = len(lines) - 2 * OUTPUT_LINES
+    if left_out > 0:
+        lines[OUTPUT_LINES:-OUTPUT_LINES] = [f"({left_out} lines left out)"]
     for line in lines:
         print("# " + line)
 

@@ -11,29 +11,40 @@ enum {
     BENCH_TURN = 16,                /* decisions of a batch; also those that share one reading of the clock */
     BENCH_SLICE = 256 * BENCH_TURN, /* decisions between two looks at the stopwatch */
     BENCH_ROUNDS_MAX = 15,
-    BENCH_CASES_MAX = 64, /* of one group */
+    BENCH_CASES_MAX = 64,    /* of one group */
+    BENCH_CONDITIONS = 1000, /* rules that have a kind of condition */
     BENCH_RESULTS_MAX = 256,
     BENCH_NOTES_MAX = 16,
-    BENCH_LIMITS = 3, /* where there is more than one */
+    BENCH_LIMITS = 3,  /* where there is more than one */
+    BENCH_SEVERAL = 3, /* numbers of limits, and of rules that apply, that are compared */
 };
 
 /* ---- what is measured ---- */
 
 enum bench_what {
-    BENCH_CAS,         /* floor: one 16-byte load and compare-and-swap on one hot cell */
-    BENCH_ACCESS,      /* floor: one memory access that depends on the one before */
-    BENCH_PREFETCHED,  /* floor: compare-and-swap of prefetched cells, 16 at a time */
-    BENCH_DECIDE,      /* a decision, plan in hand */
-    BENCH_REFUSE,      /* a refusal of one hot subject, plan in hand */
-    BENCH_MAP,         /* the same decision in a map with 64 mutexes, its entries in chains … */
-    BENCH_MAP_OPEN,    /* … or in open addressing */
-    BENCH_CHECK,       /* a whole weir_check */
-    BENCH_CHECK_ALL,   /* the same, where each subject has another rule */
-    BENCH_RESERVE,     /* a whole weir_reserve of twice the true cost, and its weir_settle */
-    BENCH_PLAIN,       /* a whole weir_check with one rule that has neither plans nor overrides … */
-    BENCH_NO_OVERRIDE, /* … that has many overrides, and none for the subject … */
-    BENCH_OVERRIDE,    /* … and one for the subject … */
-    BENCH_PLAN,        /* … that has plans */
+    BENCH_CAS,            /* floor: one 16-byte load and compare-and-swap on one hot cell */
+    BENCH_ACCESS,         /* floor: one memory access that depends on the one before */
+    BENCH_PREFETCHED,     /* floor: compare-and-swap of prefetched cells, 16 at a time */
+    BENCH_DECIDE,         /* a decision, plan in hand */
+    BENCH_REFUSE,         /* a refusal of one hot subject, plan in hand */
+    BENCH_MAP,            /* the same decision in a map with 64 mutexes, its entries in chains … */
+    BENCH_MAP_OPEN,       /* … or in open addressing */
+    BENCH_CHECK,          /* a whole weir_check */
+    BENCH_CHECK_ALL,      /* the same, where each subject has another rule */
+    BENCH_PREPARED,       /* a prepared check of the simplest rule … */
+    BENCH_BRIEF,          /* … and a brief one */
+    BENCH_RESERVE,        /* a whole weir_reserve of twice the true cost, and its weir_settle */
+    BENCH_PLAIN,          /* a whole weir_check with one rule that has neither plans nor overrides … */
+    BENCH_NO_OVERRIDE,    /* … that has many overrides, and none for the subject … */
+    BENCH_OVERRIDE,       /* … and one for the subject … */
+    BENCH_PLAN,           /* … that has plans */
+    BENCH_ROUTES,         /* a whole weir_check with rules for routes, of which one matches … */
+    BENCH_HEADERS,        /* … for values of a header, of which one matches … */
+    BENCH_REGEXES,        /* … with regexes, of which none matches */
+    BENCH_SEVERAL_LIMITS, /* a whole weir_check with one rule that has so many limits … */
+    BENCH_NEW_LIMITS,     /* … for subjects that are new … */
+    BENCH_SEVERAL_RULES,  /* … with so many rules that all apply … */
+    BENCH_NEW_RULES,      /* … for subjects that are new */
 };
 
 enum bench_order { BENCH_UNIFORM, BENCH_ZIPF };
@@ -98,6 +109,12 @@ struct bench_source {
     unsigned changes;
 };
 
+struct bench_rules {
+    unsigned few, many;     /* rules; 0: not measured */
+    double few_ms, many_ms; /* of the CPU, until a row that changed among so many is in force */
+    double start_ms, bytes; /* of many: until they are in force at first; for each of them, beyond its text */
+};
+
 struct bench_overrides {
     unsigned count; /* 0: not measured */
     double read_ms; /* to read them and put them in force, by the process's clock */
@@ -109,10 +126,12 @@ struct bench {
     unsigned threads; /* that may run at once, at most BENCH_THREADS_MAX */
     uint64_t keys_small, keys_medium, keys_large;
     unsigned rules_few, rules_many;
+    uint64_t apply_keys; /* subjects to which several rules apply; 0: not measured */
     struct bench_result results[BENCH_RESULTS_MAX];
     size_t result_count;
     struct bench_memory memory;
     struct bench_source source;
+    struct bench_rules rules;
     struct bench_overrides overrides;
     char notes[BENCH_NOTES_MAX][160];
     size_t note_count;
@@ -134,13 +153,28 @@ void bench_say(const struct bench *bench, const char *format, ...) __attribute__
 /* The parts. False: out of memory, or the like; a note says why. */
 bool bench_keys(struct bench *bench, uint64_t keys);
 bool bench_check(struct bench *bench, uint64_t keys);
+bool bench_simple(struct bench *bench, uint64_t keys);
 bool bench_resident(struct bench *bench);
 bool bench_sources(struct bench *bench);
+bool bench_part_rules(struct bench *bench);
 bool bench_part_overrides(struct bench *bench);
+bool bench_part_conditions(struct bench *bench);
+/* The first of these numbers is 1. */
+extern const unsigned bench_several_limits[BENCH_SEVERAL], bench_several_rules[BENCH_SEVERAL];
+bool bench_part_limits(struct bench *bench);
+bool bench_part_apply(struct bench *bench);
 
 /* ---- keys ---- */
 
 uint64_t bench_mix(uint64_t x); /* any number to a well spread one, each to another */
+
+/* A number of 32 bits in eight letters, without a loop: this is measured along. */
+static inline uint64_t bench_letters(uint64_t x)
+{
+    x = (x << 16 | x) & UINT64_C(0x0000ffff0000ffff);
+    x = (x << 8 | x) & UINT64_C(0x00ff00ff00ff00ff);
+    return ((x << 4 | x) & UINT64_C(0x0f0f0f0f0f0f0f0f)) + UINT64_C(0x6161616161616161);
+}
 
 struct bench_random {
     uint64_t state;
@@ -200,7 +234,7 @@ struct bench_ratio {
     bool met;
 };
 
-enum { BENCH_RATIOS_MAX = 32, BENCH_KEYS_TEXT_MAX = 24, BENCH_MACHINE_MAX = 80 };
+enum { BENCH_RATIOS_MAX = 48, BENCH_KEYS_TEXT_MAX = 24, BENCH_MACHINE_MAX = 80 };
 size_t bench_ratios(const struct bench *bench, struct bench_ratio *ret);
 void bench_keys_text(uint64_t keys, char out[BENCH_KEYS_TEXT_MAX]); /* "10M" */
 void bench_text(const struct bench *bench, const struct bench_ratio *ratios, size_t ratio_count, struct buf *out);

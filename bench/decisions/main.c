@@ -35,15 +35,22 @@ static const struct command command = {
         "It takes some minutes, two CPUs that nobody else uses, and 3 GB of memory; with less memory the larger parts "
         "are left out, with a note.",
     .footer = "Parts:\n"
-              "  hot        one key, and the refusal of one subject\n"
-              "  1k         a thousand keys, plan in hand\n"
-              "  1m         a million keys, plan in hand\n"
-              "  10m        ten million keys, plan in hand\n"
-              "  check-1k   the whole weir_check, a thousand keys\n"
-              "  check-10m  the whole weir_check, ten million keys\n"
-              "  overrides  one rule with 100,000 overrides, and with plans, beside one that has neither\n"
-              "  memory     bytes for a key\n"
-              "  source     rules in an SQLite database: reading them, and deciding while a row changes every 100 ms\n\n"
+              "  hot         one key, and the refusal of one subject\n"
+              "  1k          a thousand keys, plan in hand\n"
+              "  1m          a million keys, plan in hand\n"
+              "  10m         ten million keys, plan in hand\n"
+              "  check-1k    the whole weir_check, a thousand keys\n"
+              "  check-10m   the whole weir_check, ten million keys\n"
+              "  simple-1k   the simplest check, one rule by key, prepared and not: a thousand keys\n"
+              "  simple-1m   the same, a million keys\n"
+              "  simple-10m  the same, ten million keys\n"
+              "  overrides   one rule with 100,000 overrides, and with plans, beside one that has neither\n"
+              "  conditions  1,000 rules for values of a header, and with regexes, beside routes and one regex\n"
+              "  limits      one rule with 3 and 8 limits beside one with one limit, a million and ten million keys\n"
+              "  apply       16 and 64 rules that all apply beside one, 100,000 subjects\n"
+              "  memory      bytes for a key\n"
+              "  source      rules in an SQLite database: reading them, and deciding while a row changes every 100 ms\n"
+              "  rules       one rule that changes among 100 and among 100,000\n\n"
               "The exit status is 0 however fast it was, 2 after an error.",
     .options = options,
 };
@@ -80,6 +87,21 @@ static bool part_check_10m(struct bench *b)
     return bench_check(b, b->keys_large);
 }
 
+static bool part_simple_1k(struct bench *b)
+{
+    return bench_simple(b, b->keys_small);
+}
+
+static bool part_simple_1m(struct bench *b)
+{
+    return bench_simple(b, b->keys_medium);
+}
+
+static bool part_simple_10m(struct bench *b)
+{
+    return bench_simple(b, b->keys_large);
+}
+
 static const struct {
     const char *name;
     bool (*run)(struct bench *bench);
@@ -90,9 +112,16 @@ static const struct {
     { "10m", part_10m },
     { "check-1k", part_check_1k },
     { "check-10m", part_check_10m },
+    { "simple-1k", part_simple_1k },
+    { "simple-1m", part_simple_1m },
+    { "simple-10m", part_simple_10m },
     { "overrides", bench_part_overrides },
+    { "conditions", bench_part_conditions },
+    { "limits", bench_part_limits },
+    { "apply", bench_part_apply },
     { "memory", bench_resident },
     { "source", bench_sources },
+    { "rules", bench_part_rules },
 };
 
 enum { PARTS = sizeof parts / sizeof parts[0] };

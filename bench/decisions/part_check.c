@@ -110,13 +110,9 @@ static void turn_init(struct turn *turn, const struct subjects *s)
     }
 }
 
-/* Its number in eight letters, without a loop: this is measured along. */
 static inline void turn_set(struct turn *turn, unsigned i, const struct subjects *s, uint64_t subject)
 {
-    uint64_t x = subject;
-    x = (x << 16 | x) & UINT64_C(0x0000ffff0000ffff);
-    x = (x << 8 | x) & UINT64_C(0x00ff00ff00ff00ff);
-    x = ((x << 4 | x) & UINT64_C(0x0f0f0f0f0f0f0f0f)) + UINT64_C(0x6161616161616161);
+    uint64_t x = bench_letters(subject);
     memcpy(turn->users[i] + 5, &x, USER_DIGITS);
     if (s->all)
         turn->requests[i].path = weir_str(s->paths[subject % s->path_count]);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "decisions/bench.h"
+#include "decisions/database.h"
 #include "engine/handle.h"
 #include "source/sql.h"
 #include "source/watch.h"
@@ -20,10 +21,6 @@ enum {
     RUN_QUICK_MS = 300,
     SLICE = 256, /* decisions between two looks at the clock */
     TEXT_MAX = 16 << 20,
-};
-
-struct database {
-    char folder[64], path[96], address[112];
 };
 
 static double now_ms(void)
@@ -41,37 +38,6 @@ static void sleep_ms(int ms)
 
 /* ---- the database ---- */
 
-static bool database_make(struct database *p)
-{
-    const char *tmp = getenv("TMPDIR");
-    int n = snprintf(p->folder, sizeof p->folder, "%s/weir-bench-XXXXXX", tmp ? tmp : "/tmp");
-    if (n >= (int)sizeof p->folder || !mkdtemp(p->folder))
-        return false;
-    snprintf(p->path, sizeof p->path, "%s/rules.db", p->folder);
-    snprintf(p->address, sizeof p->address, "sqlite:%s", p->path);
-    return true;
-}
-
-static void database_remove(const struct database *p)
-{
-    static const char *const behind[] = { "", "-wal", "-shm", "-journal" };
-    for (size_t i = 0; i < sizeof behind / sizeof behind[0]; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s%s", p->path, behind[i]);
-        unlink(path);
-    }
-    rmdir(p->folder);
-}
-
-static void add_rule(struct buf *out, unsigned i, unsigned max)
-{
-    buf_printf(
-        out,
-        "{\"id\": \"r%u\", \"match\": {\"path\": \"/service%u/resource%u/#\"}, \"by\": [\"user\"], \"limits\": [\"%u "
-        "per 60s\"]}",
-        i, i / 100, i % 100, max);
-}
-
 static int fill(struct source *source, unsigned rules, struct buf *text, struct weir_error *error)
 {
     struct buf said;
@@ -79,7 +45,7 @@ static int fill(struct source *source, unsigned rules, struct buf *text, struct 
     buf_add(text, SV("{\"rules\": [\n"));
     for (unsigned i = 0; i < rules; i++) {
         buf_add(text, i ? SV(",\n") : SV(""));
-        add_rule(text, i, 1000000);
+        bench_add_rule(text, i, 1000000);
     }
     buf_add(text, SV("\n]}\n"));
     struct source_author author = { SV("bench"), SV("") };
@@ -166,7 +132,7 @@ static int change_row(struct sql *sql, unsigned number, unsigned rules, struct w
     struct buf rule;
     char id[16];
     buf_init(&rule, 1000);
-    add_rule(&rule, number % rules, 1000000 + number);
+    bench_add_rule(&rule, number % rules, 1000000 + number);
     snprintf(id, sizeof id, "r%u", number % rules);
     struct sql_value values[] = { { .text = buf_sv(&rule) }, { .text = weir_str(id) } };
     int r = sql_run(sql, "UPDATE WEIR_RULES SET RULE = ? WHERE ID = ?", values, 2, NULL, NULL, NULL, error);
@@ -204,7 +170,7 @@ static int measure_changes(struct bench *bench, struct bench_source *m, struct w
     return r;
 }
 
-static int measure(struct bench *bench, struct bench_source *m, const struct database *database, struct buf *text,
+static int measure(struct bench *bench, struct bench_source *m, const struct bench_database *database, struct buf *text,
                    struct weir_error *error)
 {
     struct source *source = NULL;
@@ -242,12 +208,12 @@ static int measure(struct bench *bench, struct bench_source *m, const struct dat
 bool bench_sources(struct bench *bench)
 {
     struct bench_source m = { .rules = bench->rules_many };
-    struct database database;
+    struct bench_database database;
     struct buf text;
     struct weir_error error = { .code = WEIR_OK };
     if (bench->threads < 2)
         return true;
-    if (!database_make(&database)) {
+    if (!bench_database_make(&database)) {
         bench_note(bench, "rules in a database left out: no folder for one");
         return true;
     }
@@ -255,7 +221,7 @@ bool bench_sources(struct bench *bench)
     buf_init(&text, TEXT_MAX);
     int r = measure(bench, &m, &database, &text, &error);
     buf_done(&text);
-    database_remove(&database);
+    bench_database_remove(&database);
     if (r < 0)
         bench_note(bench, "rules in a database left out: %.100s", error.text);
     else

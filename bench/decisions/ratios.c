@@ -84,6 +84,48 @@ static void add_holds(const struct bench *bench, struct bench_ratio *ret, size_t
     }
 }
 
+/* All rules in use, beside one of them. */
+static void add_all(const struct bench *bench, struct bench_ratio *ret, size_t *n)
+{
+    struct bench_kind kind = { .what = BENCH_CHECK_ALL,
+                               .keys = keys_of(bench, LARGE),
+                               .threads = 1,
+                               .limits = BENCH_LIMITS,
+                               .rules = bench->rules_many };
+    const struct bench_result *all = bench_find(bench, kind);
+    kind.what = BENCH_CHECK;
+    const struct bench_result *one = bench_find(bench, kind);
+    if (!all || !one)
+        return;
+    char keys[BENCH_KEYS_TEXT_MAX];
+    bench_keys_text(kind.keys, keys);
+    snprintf(ret[*n].text, sizeof ret[*n].text, "%s keys: weir_check, all of %u rules in use / one", keys, kind.rules);
+    add(ret, n, all->best_ns / one->best_ns, all->ns / one->ns, 1.4, true);
+}
+
+static void add_simple(const struct bench *bench, struct bench_ratio *ret, size_t *n)
+{
+    static const double in_hand[] = { 2.5, 1.5, 1.4 };
+    for (size_t i = 0; i < 3; i++) {
+        struct bench_kind kind = {
+            .what = BENCH_BRIEF, .keys = keys_of(bench, SMALL + (enum size)i), .threads = 1, .limits = 1, .rules = 1
+        };
+        const struct bench_result *prepared = bench_find(bench, kind);
+        kind.what = BENCH_CHECK;
+        const struct bench_result *check = bench_find(bench, kind);
+        kind.what = BENCH_DECIDE;
+        const struct bench_result *floor = bench_find(bench, kind);
+        if (!prepared || !check || !floor)
+            continue;
+        char keys[BENCH_KEYS_TEXT_MAX];
+        bench_keys_text(kind.keys, keys);
+        snprintf(ret[*n].text, sizeof ret[*n].text, "%s keys: a prepared check, brief / weir_check", keys);
+        add(ret, n, prepared->best_ns / check->best_ns, prepared->ns / check->ns, 1, true);
+        snprintf(ret[*n].text, sizeof ret[*n].text, "%s keys: a prepared check, brief / plan in hand", keys);
+        add(ret, n, prepared->best_ns / floor->best_ns, prepared->ns / floor->ns, in_hand[i], true);
+    }
+}
+
 static void add_memory(const struct bench_memory *m, struct bench_ratio *ret, size_t *n)
 {
     if (!m->keys)
@@ -101,6 +143,20 @@ static void add_source(const struct bench_source *m, struct bench_ratio *ret, si
         return;
     snprintf(ret[*n].text, sizeof ret[*n].text, "%u rules: decisions with a change every 100 ms / without", m->rules);
     add(ret, n, m->still_ns / m->changing_ns, m->still_ns / m->changing_ns, 0.95, false);
+}
+
+static void add_rules(const struct bench_rules *m, struct bench_ratio *ret, size_t *n)
+{
+    if (!m->many)
+        return;
+    snprintf(ret[*n].text, sizeof ret[*n].text, "one of %u rules changes / one of %u", m->many, m->few);
+    add(ret, n, m->many_ms / m->few_ms, m->many_ms / m->few_ms, 50, true);
+    snprintf(ret[*n].text, sizeof ret[*n].text, "%u rules: ms of the CPU until one that changes is in force", m->many);
+    add(ret, n, m->many_ms, m->many_ms, 50, true);
+    snprintf(ret[*n].text, sizeof ret[*n].text, "%u rules: seconds of the CPU until they are in force", m->many);
+    add(ret, n, m->start_ms / 1000, m->start_ms / 1000, 1, true);
+    snprintf(ret[*n].text, sizeof ret[*n].text, "%u rules: bytes for each beyond its text", m->many);
+    add(ret, n, m->bytes, m->bytes, 150, true);
 }
 
 static void add_overrides(const struct bench *bench, struct bench_ratio *ret, size_t *n)
@@ -130,6 +186,62 @@ static void add_overrides(const struct bench *bench, struct bench_ratio *ret, si
     add(ret, n, bench->overrides.read_ms / 1000, bench->overrides.read_ms / 1000, 1, true);
 }
 
+static void add_condition(const struct bench *bench, struct bench_ratio *ret, size_t *n, struct bench_kind above,
+                          struct bench_kind below, const char *text, double bound)
+{
+    above.keys = below.keys = bench->keys_small;
+    above.threads = above.limits = below.threads = below.limits = 1;
+    const struct bench_result *a = bench_find(bench, above), *b = bench_find(bench, below);
+    if (!a || !b)
+        return;
+    snprintf(ret[*n].text, sizeof ret[*n].text, "%s", text);
+    add(ret, n, a->best_ns / b->best_ns, a->ns / b->ns, bound, true);
+}
+
+static void add_conditions(const struct bench *bench, struct bench_ratio *ret, size_t *n)
+{
+    struct bench_kind headers = { .what = BENCH_HEADERS, .rules = BENCH_CONDITIONS };
+    struct bench_kind routes = { .what = BENCH_ROUTES, .rules = BENCH_CONDITIONS };
+    struct bench_kind regexes = { .what = BENCH_REGEXES, .rules = BENCH_CONDITIONS };
+    struct bench_kind one = { .what = BENCH_REGEXES, .rules = 1 };
+    add_condition(bench, ret, n, headers, routes, "1,000 rules for values of a header / 1,000 routes", 1.5);
+    add_condition(bench, ret, n, regexes, one, "1,000 regexes that do not match / one", 5);
+}
+
+/* Several limits, or several rules that apply, beside one. */
+static void add_several(const struct bench *bench, struct bench_ratio *ret, size_t *n, enum bench_what what, uint64_t keys,
+                        unsigned count, double bound)
+{
+    bool limits = what == BENCH_SEVERAL_LIMITS || what == BENCH_NEW_LIMITS;
+    bool new = what == BENCH_NEW_LIMITS || what == BENCH_NEW_RULES;
+    struct bench_kind kind = { .what = what, .keys = keys, .threads = 1, .limits = 1, .rules = 1 };
+    const struct bench_result *one = bench_find(bench, kind);
+    *(limits ? &kind.limits : &kind.rules) = count;
+    const struct bench_result *many = bench_find(bench, kind);
+    if (!one || !many)
+        return;
+    char text[BENCH_KEYS_TEXT_MAX];
+    bench_keys_text(keys, text);
+    snprintf(ret[*n].text, sizeof ret[*n].text, "%s %s: %u %s / one%s", text, limits ? "keys" : "subjects", count,
+             limits ? "limits" : "rules that apply", new ? ", new subjects" : "");
+    add(ret, n, many->best_ns / one->best_ns, many->ns / one->ns, bound, true);
+}
+
+static void add_many(const struct bench *bench, struct bench_ratio *ret, size_t *n)
+{
+    const uint64_t sizes[] = { bench->keys_medium, bench->keys_large };
+    for (size_t i = 0; i < 2; i++) {
+        add_several(bench, ret, n, BENCH_SEVERAL_LIMITS, sizes[i], 3, 1.6);
+        add_several(bench, ret, n, BENCH_SEVERAL_LIMITS, sizes[i], 8, 3);
+        add_several(bench, ret, n, BENCH_NEW_LIMITS, sizes[i], 3, 1.6);
+        add_several(bench, ret, n, BENCH_NEW_LIMITS, sizes[i], 8, 3);
+    }
+    add_several(bench, ret, n, BENCH_SEVERAL_RULES, bench->apply_keys, 16, 4);
+    add_several(bench, ret, n, BENCH_SEVERAL_RULES, bench->apply_keys, 64, 16);
+    add_several(bench, ret, n, BENCH_NEW_RULES, bench->apply_keys, 16, 4);
+    add_several(bench, ret, n, BENCH_NEW_RULES, bench->apply_keys, 64, 16);
+}
+
 /* The best rounds count: whatever else the machine does only adds. */
 size_t bench_ratios(const struct bench *bench, struct bench_ratio *ret)
 {
@@ -145,8 +257,13 @@ size_t bench_ratios(const struct bench *bench, struct bench_ratio *ret)
         add(ret, &n, t->factor * above->best_ns / below->best_ns, t->factor * above->ns / below->ns, t->bound, t->at_most);
     }
     add_holds(bench, ret, &n);
+    add_all(bench, ret, &n);
+    add_simple(bench, ret, &n);
     add_overrides(bench, ret, &n);
+    add_conditions(bench, ret, &n);
+    add_many(bench, ret, &n);
     add_memory(&bench->memory, ret, &n);
     add_source(&bench->source, ret, &n);
+    add_rules(&bench->rules, ret, &n);
     return n;
 }

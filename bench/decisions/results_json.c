@@ -15,11 +15,20 @@ static const char *what_name(enum bench_what what)
         [BENCH_MAP_OPEN] = "open_mutex_map",
         [BENCH_CHECK] = "check",
         [BENCH_CHECK_ALL] = "check_all_rules",
+        [BENCH_PREPARED] = "prepared",
+        [BENCH_BRIEF] = "prepared_brief",
         [BENCH_RESERVE] = "reserve_settle",
         [BENCH_PLAIN] = "check_plain",
         [BENCH_NO_OVERRIDE] = "check_no_override",
         [BENCH_OVERRIDE] = "check_override",
         [BENCH_PLAN] = "check_plan",
+        [BENCH_ROUTES] = "check_routes",
+        [BENCH_HEADERS] = "check_headers",
+        [BENCH_REGEXES] = "check_regexes",
+        [BENCH_SEVERAL_LIMITS] = "check_several_limits",
+        [BENCH_NEW_LIMITS] = "check_new_subject_limits",
+        [BENCH_SEVERAL_RULES] = "check_several_rules",
+        [BENCH_NEW_RULES] = "check_new_subject_rules",
     };
     return names[what];
 }
@@ -95,6 +104,12 @@ void bench_json(const struct bench *bench, const struct bench_ratio *ratios, siz
         add_memory(out, &bench->memory);
     if (bench->source.rules)
         add_source(out, &bench->source);
+    if (bench->rules.many)
+        buf_printf(out,
+                   ",\"rules\":{\"few\":%u,\"many\":%u,\"few_ms\":%.3f,\"many_ms\":%.2f,\"start_ms\":%.2f,\"bytes_per_"
+                   "rule\":%.1f}",
+                   bench->rules.few, bench->rules.many, bench->rules.few_ms, bench->rules.many_ms, bench->rules.start_ms,
+                   bench->rules.bytes);
     if (bench->overrides.count)
         buf_printf(out, ",\"overrides\":{\"count\":%u,\"read_ms\":%.2f}", bench->overrides.count, bench->overrides.read_ms);
     buf_add(out, SV("}\n"));

@@ -13,6 +13,8 @@ struct printer {
     struct term term;
 };
 
+const unsigned bench_several_limits[BENCH_SEVERAL] = { 1, 3, 8 }, bench_several_rules[BENCH_SEVERAL] = { 1, 16, 64 };
+
 void bench_keys_text(uint64_t keys, char out[BENCH_KEYS_TEXT_MAX])
 {
     const char *unit = "";
@@ -196,7 +198,7 @@ static void checks(const struct printer *p)
     const struct bench *b = p->bench;
     bool any = false;
     for (size_t i = 0; i < b->result_count; i++)
-        any = any || b->results[i].kind.what == BENCH_CHECK;
+        any = any || (b->results[i].kind.what == BENCH_CHECK && b->results[i].kind.rules > 1);
     if (!any)
         return;
     char small[BENCH_KEYS_TEXT_MAX], large[BENCH_KEYS_TEXT_MAX];
@@ -212,6 +214,32 @@ static void checks(const struct printer *p)
     check_row(p, BENCH_CHECK_ALL, b->rules_many, BENCH_LIMITS);
     check_row(p, BENCH_RESERVE, b->rules_many, 1);
     check_row(p, BENCH_RESERVE, b->rules_many, BENCH_LIMITS);
+}
+
+static void simple(const struct printer *p)
+{
+    static const char *const names[] = { "weir_check", "prepared", "brief", "in hand", NULL };
+    static const enum bench_what whats[] = { BENCH_CHECK, BENCH_PREPARED, BENCH_BRIEF, BENCH_DECIDE };
+    const struct bench *b = p->bench;
+    uint64_t keys[] = { b->keys_small, b->keys_medium, b->keys_large };
+    bool first = true;
+    for (size_t i = 0; i < 3; i++) {
+        struct bench_kind kind = { .what = BENCH_PREPARED, .keys = keys[i], .threads = 1, .limits = 1, .rules = 1 };
+        if (!bench_find(b, kind))
+            continue;
+        if (first) {
+            title(p, "The simplest check: one rule by key, one limit; in hand: the key of the cell is known");
+            heads(p, names, true);
+        }
+        first = false;
+        label(p, &(struct row){ keys[i], BENCH_UNIFORM, false });
+        for (kind.threads = 1; kind.threads <= 2; kind.threads++)
+            for (size_t k = 0; k < sizeof whats / sizeof whats[0]; k++) {
+                kind.what = whats[k];
+                number(p, bench_find(b, kind));
+            }
+        buf_char(p->out, '\n');
+    }
 }
 
 static void overrides(const struct printer *p)
@@ -235,6 +263,66 @@ static void overrides(const struct printer *p)
         buf_char(p->out, '\n');
     }
     buf_printf(p->out, "%u overrides are read and put in force in %.0f ms\n", o->count, o->read_ms);
+}
+
+static void conditions(const struct printer *p)
+{
+    static const struct {
+        enum bench_what what;
+        unsigned rules;
+        const char *text;
+    } rows[] = { { BENCH_ROUTES, BENCH_CONDITIONS, "1,000 routes" },
+                 { BENCH_HEADERS, BENCH_CONDITIONS, "1,000 values of a header" },
+                 { BENCH_REGEXES, 1, "1 regex" },
+                 { BENCH_REGEXES, BENCH_CONDITIONS, "1,000 regexes" } };
+    struct bench_kind kind = {
+        .what = BENCH_ROUTES, .keys = p->bench->keys_small, .threads = 1, .limits = 1, .rules = BENCH_CONDITIONS
+    };
+    if (!bench_find(p->bench, kind))
+        return;
+    title(p, "Conditions: a whole weir_check, one limit a rule");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        kind.what = rows[i].what;
+        kind.rules = rows[i].rules;
+        buf_printf(p->out, "%-*s", LABEL, rows[i].text);
+        number(p, bench_find(p->bench, kind));
+        buf_char(p->out, '\n');
+    }
+}
+
+/* A row for each number of limits, or of rules that apply; columns for each number of keys. */
+static void several(const struct printer *p, enum bench_what what, enum bench_what new, const uint64_t *keys,
+                    size_t key_count)
+{
+    const struct bench *b = p->bench;
+    char texts[2][BENCH_KEYS_TEXT_MAX];
+    const char *columns[2 * 2 + 1] = { NULL };
+    struct bench_kind kind = { .what = what, .threads = 1, .limits = 1, .rules = 1 };
+    bool limits = what == BENCH_SEVERAL_LIMITS, any = false;
+    for (size_t i = 0; i < key_count; i++) {
+        kind.keys = keys[i];
+        any = any || bench_find(b, kind);
+        bench_keys_text(keys[i], texts[i]);
+        columns[2 * i] = texts[i];
+        columns[2 * i + 1] = "new";
+    }
+    if (!any)
+        return;
+    title(p, limits ? "Several limits: a whole weir_check, one rule, by keys"
+                    : "Several rules that apply: a whole weir_check, one limit a rule, by subjects");
+    heads(p, columns, false);
+    for (size_t row = 0; row < BENCH_SEVERAL; row++) {
+        unsigned n = *(limits ? &kind.limits : &kind.rules) = (limits ? bench_several_limits : bench_several_rules)[row];
+        char text[64];
+        snprintf(text, sizeof text, "%u %s%s", n, limits ? "limit" : "rule", n > 1 ? "s" : "");
+        buf_printf(p->out, "%-*s", LABEL, text);
+        for (size_t i = 0; i < 2 * key_count; i++) {
+            kind.keys = keys[i / 2];
+            kind.what = i % 2 ? new : what;
+            number(p, bench_find(b, kind));
+        }
+        buf_char(p->out, '\n');
+    }
 }
 
 static void memory(const struct printer *p)
@@ -263,6 +351,19 @@ static void source(const struct printer *p)
         "%u rules: read from SQLite in %.0f ms (%.1f times what the same text in a file takes); a decision takes %.0f "
         "ns, and %.0f ns while a row changes every 100 ms (%u changes)\n",
         m->rules, m->read_ms, m->read_ms / m->file_ms, m->still_ns, m->changing_ns, m->changes);
+}
+
+static void changes(const struct printer *p)
+{
+    const struct bench_rules *m = &p->bench->rules;
+    if (!m->many)
+        return;
+    title(p, "One rule that changes among many");
+    buf_printf(
+        p->out,
+        "%u rules are in force after %.0f ms of the CPU, and take %.0f bytes each beyond their text; one of them that "
+        "changes is so after %.1f ms, and one of %u after %.2f ms\n",
+        m->many, m->start_ms, m->bytes, m->many_ms, m->few, m->few_ms);
 }
 
 /* Small tables say nothing about whether it is reached. */
@@ -296,8 +397,13 @@ void bench_text(const struct bench *bench, const struct bench_ratio *r, size_t r
     decisions(&p, BENCH_LIMITS);
     contention(&p);
     checks(&p);
+    simple(&p);
     overrides(&p);
+    conditions(&p);
+    several(&p, BENCH_SEVERAL_LIMITS, BENCH_NEW_LIMITS, (const uint64_t[]){ bench->keys_medium, bench->keys_large }, 2);
+    several(&p, BENCH_SEVERAL_RULES, BENCH_NEW_RULES, &bench->apply_keys, 1);
     memory(&p);
     source(&p);
+    changes(&p);
     ratios(&p, r, ratio_count);
 }

@@ -54,7 +54,7 @@ extern "C" {
 
 /* This number increases when a change breaks programs that were built against an earlier header. struct weir_options begins
  * with its size, so new fields at its end break nothing; a change of any other structure increases the number. */
-#define WEIR_ABI_VERSION 3
+#define WEIR_ABI_VERSION 4
 /* Returns the WEIR_ABI_VERSION that the library was built with. */
 WEIR_API int weir_abi_version(void);
 /* Returns the version of the library, such as "1.2.0"; a static string. */
@@ -91,7 +91,8 @@ enum {
     X(RULES, -4, "the rules have errors")         \
     X(CELLS, -5, "the cells file cannot be used") \
     X(UNKNOWN_RULE, -6, "no such rule")           \
-    X(BLANK, -7, "the event or the key is blank")
+    X(BLANK, -7, "the event or the key is blank") \
+    X(CHANGED, -8, "the rules have changed")
 
 enum weir_code {
     WEIR_OK = 0,
@@ -181,7 +182,8 @@ struct weir_usage {
     struct weir_left left[WEIR_USAGE_LIMITS + 1];
 };
 
-/* The result of one rule for a request that it applies to. The strings are valid only during the call. */
+/* The result of one rule for a request that it applies to. The strings are valid only during the call. As long as the
+ * version of the rules is the same (weir_looks_at), `rule` has the same address in each call for the same rule. */
 enum weir_said {
     WEIR_SAYS_PASS,        /* all of its limits have room, whatever other rules say */
     WEIR_SAYS_REFUSE,      /* `limit` has no room, or the subject is penalised */
@@ -235,6 +237,9 @@ struct weir_request {
      * value is there all the same. Values count as they are given. At most WEIR_DESCRIPTOR_MAX: rules do not see more. */
     const struct weir_header *descriptor;
     size_t descriptor_count;
+    /* The address of the connection in binary, which takes precedence over peer: the 4 bytes of an IPv4 or the 16 of an
+     * IPv6 address, in network order, as in sin_addr and sin6_addr. With another length it is not a valid address. */
+    struct weir_str peer_bytes;
     /* A limit that the caller brings, for rules with `limits: given`: at most given_max in each window of given_window_ms,
      * counted from 1970. given_window_ms is 0: it brings none. */
     uint64_t given_max;
@@ -446,6 +451,41 @@ enum weir_take {
 WEIR_API enum weir_take weir_repeated(struct weir *weir, const char *attribute, struct weir_str header, int64_t now_us,
                                       struct weir_verdict *ret_verdict);
 
+/* For programs that make requests of something larger, such as the requests of an HTTP server: what no rule looks at need
+ * not be made. `attributes` has `count` names: "user", "key", "header:NAME", "descriptor:KEY" and so on. "header" means the
+ * headers that clients send: all of them are needed if a rule looks at one, or if a trusted proxy may name the client in
+ * X-Forwarded-For. ret_looks[i] tells whether a rule in force that is not off looks at attributes[i]. Returns the version
+ * of these rules, for weir_check_for; 0 if out of memory: then all of ret_looks is true. */
+WEIR_API uint64_t weir_looks_at(struct weir *weir, const char *const *attributes, size_t count, bool *ret_looks);
+
+/* ---- prepared checks ---- */
+
+/* Requests that differ in one attribute only, such as all requests of an event that count by `key`. weir finds the rules
+ * that apply to them once for each version of the rules, not for each request:
+ *
+ *     struct weir_request ocr = { .event = WEIR_STR("ocr") };
+ *     weir_prepare(&prepared, weir, &ocr, "key", &error);
+ *     ...
+ *     weir_prepared_check(prepared, weir_str(user_id), 1, weir_now_us(), &verdict);
+ *
+ * The verdicts are those of weir_check. New rules count from the next request on. If the rules that apply depend on the
+ * value of the attribute, or count in a store, weir_prepared_check does what weir_check does, and takes as long. */
+struct weir_prepared;
+
+/* Prepares checks of requests like `request`, whose attribute `varies` (the string "key" or "user") is given with each
+ * check instead. It copies the request with its strings; `cost` is ignored. The request must not set ttl_ms, costs,
+ * charging, with, or anything that weir writes. Returns 0 and the prepared check in *ret, which the caller frees before it
+ * closes the handle. Errors: WEIR_E_INVALID for a request that cannot be prepared, or if the handle has 4,096 prepared
+ * checks; WEIR_E_NO_MEMORY. */
+WEIR_API int weir_prepare(struct weir_prepared **ret, struct weir *weir, const struct weir_request *request,
+                          const char *varies, struct weir_error *error);
+/* Decides as weir_check does about the request with this value of the attribute that varies and this cost. Any number of
+ * threads may use one prepared check at the same time. Returns what weir_check returns. */
+WEIR_API int weir_prepared_check(struct weir_prepared *prepared, struct weir_str value, uint64_t cost, int64_t now_us,
+                                 struct weir_verdict *ret_verdict);
+/* No thread may use it any more; NULL is allowed. */
+WEIR_API void weir_prepared_free(struct weir_prepared *prepared);
+
 /* ---- decide in an event loop ---- */
 
 /* With `counters` a decision may have to wait for the store. weir_check blocks for up to store_deadline_ms. An event loop
@@ -484,6 +524,12 @@ WEIR_API int weir_loop_check(struct weir_loop *loop, const struct weir_request *
  * what weir_check returns. */
 WEIR_API int weir_check_soon(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
                              struct weir_verdict *ret_verdict);
+
+/* weir_check_soon for a request that has only what `rules` look at: the version that weir_looks_at returned. If other rules
+ * are in force by now, it returns WEIR_E_CHANGED, and nothing is charged: ask weir_looks_at again, make the request again
+ * and call it again. A version of 0 is that of any rules: the request is complete. */
+WEIR_API int weir_check_for(struct weir *weir, uint64_t rules, const struct weir_request *request, int64_t now_us,
+                            int64_t until_us, struct weir_verdict *ret_verdict);
 
 /* ---- hold, settle, give back ---- */
 
@@ -636,6 +682,8 @@ WEIR_API bool weir_cells_copied(const struct weir *weir);
 struct weir_store_status {
     bool configured, up;
     uint32_t hosts;      /* hosts that share the store */
+    uint32_t nodes;      /* servers that the store is made of: 1, or the masters of a cluster */
+    uint32_t nodes_up;   /* those that answer; `up`: at least one */
     int64_t offset_us;   /* the store's clock minus this host's clock */
     uint64_t calls;      /* script calls: decisions, slices, refunds */
     uint64_t late;       /* decisions that timed out: the store had not answered by the deadline */
@@ -652,7 +700,7 @@ struct weir_store_status {
     uint64_t returned;   /* those of them that this host gave back */
     uint64_t held;       /* unspent tokens on this host; all hosts together may refuse as many too early */
     char address[200];   /* of the server, without the password */
-    char problem[200];   /* the last known reason why the store is unreachable; "" while it answers */
+    char problem[200];   /* the last known reason why the store, or a node of it, is unreachable; "" while all answer */
 };
 WEIR_API void weir_store_status(struct weir *weir, struct weir_store_status *ret);
 

@@ -180,6 +180,8 @@ struct weir {
         request &host(std::string_view s) noexcept { return set(c_.host, str(s)); }
         request &ip(std::string_view s) noexcept { return set(c_.ip, str(s)); }
         request &peer(std::string_view s) noexcept { return set(c_.peer, str(s)); }
+        /* In binary: 4 or 16 bytes in network order. */
+        request &peer_bytes(std::string_view s) noexcept { return set(c_.peer_bytes, str(s)); }
         request &user(std::string_view s) noexcept { return set(c_.user, str(s)); }
         request &event(std::string_view s) noexcept { return set(c_.event, str(s)); }
         request &key(std::string_view s) noexcept { return set(c_.key, str(s)); }
@@ -325,6 +327,32 @@ struct weir {
         weir_verdict c_;
     };
 
+    /* Checks of requests that differ in one attribute only: handle.prepare makes it. Any number of threads may use one at
+     * the same time. Can be moved, but not copied. */
+    class prepared {
+    public:
+        /* Decides about the request with this value of the attribute that varies, and charges it if it is allowed. */
+        verdict check(std::string_view value, std::uint64_t cost = 1, clock::time_point now = clock::now()) const noexcept
+        {
+            weir_verdict v;
+            weir_prepared_check(c_.get(), str(value), cost, us(now), &v);
+            return verdict(v);
+        }
+
+        weir_prepared *c() const noexcept { return c_.get(); }
+
+    private:
+        friend class handle;
+
+        struct closer {
+            void operator()(weir_prepared *p) const noexcept { weir_prepared_free(p); }
+        };
+
+        explicit prepared(weir_prepared *from) noexcept : c_(from) {}
+
+        std::unique_ptr<weir_prepared, closer> c_;
+    };
+
     /* weir::require throws it for a refusal. */
     class too_frequent : public std::runtime_error {
     public:
@@ -419,6 +447,17 @@ struct weir {
             weir_check_batch(c(), reinterpret_cast<const weir_request *>(all.data()), all.size(), us(now),
                              reinterpret_cast<weir_verdict *>(found.data()));
             return found;
+        }
+
+        /* Prepares checks of requests that differ in one attribute only, "key" or "user"; see weir_prepare. The handle must
+         * outlive it. Throws weir::error. */
+        prepared prepare(const request &r, const char *varies) const
+        {
+            weir_prepared *made;
+            weir_error e;
+            if (weir_prepare(&made, c(), &r.c(), varies, &e) < 0)
+                throw error(e);
+            return prepared(made);
         }
 
         /* The same for a request with a ttl and a receipt; fails with status 503 without one of them, see weir_reserve. */

@@ -21,7 +21,7 @@ void arena_done(struct arena *a)
     }
 }
 
-void *arena_alloc(struct arena *a, size_t size)
+void *arena_room(struct arena *a, size_t size)
 {
     size_t align = _Alignof(max_align_t);
     if (size > SIZE_MAX / 2)
@@ -38,7 +38,13 @@ void *arena_alloc(struct arena *a, size_t size)
     }
     void *ptr = block->bytes + block->used;
     block->used += size;
-    return memset(ptr, 0, size);
+    return ptr;
+}
+
+void *arena_alloc(struct arena *a, size_t size)
+{
+    void *ptr = arena_room(a, size);
+    return ptr ? memset(ptr, 0, size) : NULL;
 }
 
 void *arena_array(struct arena *a, size_t size, size_t count)
@@ -49,10 +55,11 @@ void *arena_array(struct arena *a, size_t size, size_t count)
 
 sv arena_copy(struct arena *a, sv s)
 {
-    char *ptr = arena_alloc(a, s.len + 1);
+    char *ptr = arena_room(a, s.len + 1);
     if (!ptr)
         return (sv){ 0 };
     if (s.len)
         memcpy(ptr, s.ptr, s.len);
+    ptr[s.len] = '\0';
     return sv_of(ptr, s.len);
 }

@@ -55,6 +55,15 @@ fail:
     return false;
 }
 
+void buf_trim(struct buf *b)
+{
+    char *ptr = b->ptr && b->cap > b->len + 1 ? realloc(b->ptr, b->len + 1) : NULL;
+    if (!ptr)
+        return;
+    b->ptr = ptr;
+    b->cap = b->len + 1;
+}
+
 char *buf_room(struct buf *b, size_t most)
 {
     return reserve(b, most) ? b->ptr + b->len : NULL;

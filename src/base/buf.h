@@ -18,6 +18,8 @@ void buf_init(struct buf *b, size_t max);
 void buf_over(struct buf *b, char *room, size_t size);
 void buf_done(struct buf *b);
 void buf_clear(struct buf *b);
+/* Gives back the room that is not used: for a text that is kept. */
+void buf_trim(struct buf *b);
 
 void buf_add(struct buf *b, sv s);
 void buf_char(struct buf *b, char c);

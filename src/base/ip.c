@@ -1,9 +1,6 @@
 #include "base/ip.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
-
-static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
 
 /* By hand: inet_pton wants a NUL, and this runs for every decision. No leading zeros: some read "010" as eight. */
 static bool parse_v4(sv text, uint8_t out[4])
@@ -41,7 +38,7 @@ static bool parse_v6(sv text, uint8_t out[16])
 static bool parse_mapped(sv text, struct ip *ret)
 {
     struct ip ip;
-    memcpy(ip.bytes, mapped, sizeof mapped);
+    memcpy(ip.bytes, ip_mapped, sizeof ip_mapped);
     if (!parse_v4(text, ip.bytes + 12))
         return false;
     *ret = ip;
@@ -62,6 +59,8 @@ static bool parse_plain(sv text, struct ip *ret)
 
 bool ip_parse(sv text, struct ip *ret)
 {
+    if (parse_mapped(text, ret))
+        return true;
     sv zone = text;
     sv address = sv_cut(&zone, '%');
     if (address.len < text.len && (zone.len == 0 || !memchr(address.ptr, ':', address.len)))
@@ -98,11 +97,6 @@ bool ip_parse_hop(sv text, struct ip *ret)
     return ip_parse(text, ret);
 }
 
-bool ip_is_v4(const struct ip *ip)
-{
-    return memcmp(ip->bytes, mapped, sizeof mapped) == 0;
-}
-
 void ip_mask(struct ip *ip, unsigned prefix)
 {
     for (unsigned i = 0; i<16; i++, prefix -= prefix> 8 ? 8 : prefix)
@@ -110,18 +104,32 @@ void ip_mask(struct ip *ip, unsigned prefix)
             ip->bytes[i] &= (uint8_t)(0xff00 >> prefix);
 }
 
+/* The digits of each byte, and how many there are: a decision by address writes four. */
+#define DIGITS_1(n) { '0' + (n), 0, 0, 1 },
+#define DIGITS_2(n) { '0' + (n) / 10, '0' + (n) % 10, 0, 2 },
+#define DIGITS_3(n) { '0' + (n) / 100, '0' + (n) / 10 % 10, '0' + (n) % 10, 3 },
+#define TEN(X, n) X(n) X((n) + 1) X((n) + 2) X((n) + 3) X((n) + 4) X((n) + 5) X((n) + 6) X((n) + 7) X((n) + 8) X((n) + 9)
+#define FIFTY(n) \
+    TEN(DIGITS_3, n) TEN(DIGITS_3, (n) + 10) TEN(DIGITS_3, (n) + 20) TEN(DIGITS_3, (n) + 30) TEN(DIGITS_3, (n) + 40)
+static const char digits_of[256][4] = { TEN(DIGITS_1, 0) TEN(DIGITS_2, 10) TEN(DIGITS_2, 20) TEN(DIGITS_2, 30)
+                                            TEN(DIGITS_2, 40) TEN(DIGITS_2, 50) TEN(DIGITS_2, 60) TEN(DIGITS_2, 70)
+                                                TEN(DIGITS_2, 80) TEN(DIGITS_2, 90) FIFTY(100) FIFTY(150) FIFTY(200)
+                                                    DIGITS_3(250) DIGITS_3(251) DIGITS_3(252) DIGITS_3(253) DIGITS_3(254)
+                                                        DIGITS_3(255) };
+
+/* Writes four bytes. Returns the end of the digits. */
+static inline char *put_byte(char *p, uint8_t value)
+{
+    memcpy(p, digits_of[value], 4);
+    return p + digits_of[value][3];
+}
+
 static size_t text_v4(const uint8_t bytes[4], char *out)
 {
-    char *p = out;
-    for (int i = 0; i < 4; i++) {
-        unsigned value = bytes[i];
-        if (i > 0)
-            *p++ = '.';
-        if (value >= 100)
-            *p++ = (char)('0' + value / 100);
-        if (value >= 10)
-            *p++ = (char)('0' + value / 10 % 10);
-        *p++ = (char)('0' + value % 10);
+    char *p = put_byte(out, bytes[0]);
+    for (int i = 1; i < 4; i++) {
+        *p++ = '.';
+        p = put_byte(p, bytes[i]);
     }
     *p = '\0';
     return (size_t)(p - out);
@@ -196,9 +204,12 @@ size_t cidr_text(const struct cidr *cidr, char out[CIDR_TEXT_MAX])
 {
     size_t len = ip_text(&cidr->ip, out);
     unsigned skip = ip_is_v4(&cidr->ip) ? 96 : 0;
-    if (cidr->prefix < 128)
-        len += (size_t)snprintf(out + len, CIDR_TEXT_MAX - len, "/%u", cidr->prefix - skip);
-    return len;
+    if (cidr->prefix == 128)
+        return len;
+    out[len++] = '/';
+    char *end = put_byte(out + len, (uint8_t)(cidr->prefix - skip));
+    *end = '\0';
+    return (size_t)(end - out);
 }
 
 /* IPv4 is inside ::/0 only because of our notation; a rule that excepts ::/0 does not mean IPv4. */

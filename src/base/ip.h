@@ -17,7 +17,25 @@ struct cidr {
 bool ip_parse(sv text, struct ip *ret);
 /* Also "1.2.3.4:80", "[::1]", "[::1]:80", and blanks around. */
 bool ip_parse_hop(sv text, struct ip *ret);
-bool ip_is_v4(const struct ip *ip);
+/* The beginning of an IPv4 address. */
+static const uint8_t ip_mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
+static inline bool ip_is_v4(const struct ip *ip)
+{
+    return memcmp(ip->bytes, ip_mapped, sizeof ip_mapped) == 0;
+}
+/* The 4 or 16 bytes of an address in network order. False: another number of bytes. */
+static inline bool ip_from_bytes(sv bytes, struct ip *ret)
+{
+    if (bytes.len == sizeof ret->bytes) {
+        memcpy(ret->bytes, bytes.ptr, sizeof ret->bytes);
+        return true;
+    }
+    if (bytes.len != sizeof ret->bytes - sizeof ip_mapped)
+        return false;
+    memcpy(ret->bytes, ip_mapped, sizeof ip_mapped);
+    memcpy(ret->bytes + sizeof ip_mapped, bytes.ptr, sizeof ret->bytes - sizeof ip_mapped);
+    return true;
+}
 /* Zeroes the bits after the first `prefix` of 128. */
 void ip_mask(struct ip *ip, unsigned prefix);
 

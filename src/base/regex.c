@@ -24,6 +24,7 @@ enum {
 
 struct regex {
     pcre2_code *code;
+    struct regex_needs *needs;
 };
 
 /* The memory of a match, which threads cannot share; made on a thread's first match. */
@@ -117,6 +118,10 @@ int regex_new(struct regex **ret, sv pattern, bool ignore_case, char *error, siz
                  size, COMPILED_MAX);
         r = WEIR_E_INVALID;
     }
+    if (r == 0 && !(regex->needs = regex_needs_new(pattern))) {
+        snprintf(error, error_cap, "out of memory");
+        r = WEIR_E_NO_MEMORY;
+    }
     if (r < 0) {
         regex_free(regex);
         return r;
@@ -131,16 +136,29 @@ void regex_free(struct regex *regex)
     if (!regex)
         return;
     pcre2_code_free(regex->code);
+    free(regex->needs);
     free(regex);
+}
+
+const struct regex_needs *regex_needs(const struct regex *regex)
+{
+    return regex->needs;
+}
+
+/* Those who look for regexes by their needs never run this one on a text that does not meet them, so whoever does run it
+ * has to come to the same result. */
+static __attribute__((noinline)) enum regex_result exceeded(const struct regex *regex, sv text)
+{
+    return regex_needs_met(regex->needs, text) ? REGEX_BOUND : REGEX_NO;
 }
 
 static inline __attribute__((always_inline)) enum regex_result match_part(const struct regex *regex, sv text, size_t parts)
 {
     struct scratch *scratch = thread_scratch ? thread_scratch : scratch_new();
-    if (!scratch)
-        return REGEX_BOUND;
     if (text.len == 0)
         text = SV("");
+    if (!scratch)
+        return exceeded(regex, text);
     size_t steps = STEP_BYTES / (text.len + 1);
     steps = (steps > STEPS_MAX ? STEPS_MAX : steps) / parts;
     pcre2_set_match_limit(scratch->context, (uint32_t)(steps < 1 ? 1 : steps));
@@ -148,7 +166,7 @@ static inline __attribute__((always_inline)) enum regex_result match_part(const 
     if (r >= 0)
         return REGEX_YES;
     /* Every other failure is a bound as well: steps, memory, or a (*UTF) pattern on bytes that are not UTF-8. */
-    return r == PCRE2_ERROR_NOMATCH ? REGEX_NO : REGEX_BOUND;
+    return r == PCRE2_ERROR_NOMATCH ? REGEX_NO : exceeded(regex, text);
 }
 
 enum regex_result regex_match(const struct regex *regex, sv text)

@@ -107,12 +107,36 @@ static inline bool sv_eq_nocase(sv a, sv b)
     return true;
 }
 
+/* Eight characters at a time. A carry cannot leave its byte: the sums are of seven bits each. */
+static inline uint64_t ascii_lower_8(uint64_t word)
+{
+    const uint64_t each = UINT64_C(0x0101010101010101);
+    uint64_t low = word & 0x7f * each;
+    uint64_t from_a = low + (0x80 - 'A') * each, after_z = low + (0x7f - 'Z') * each;
+    uint64_t upper = ~word & (from_a ^ after_z) & 0x80 * each;
+    return word | upper >> 2;
+}
+
+static inline bool equal_lower_8(const char *s, const char *lower)
+{
+    uint64_t a, b;
+    memcpy(&a, s, sizeof a);
+    memcpy(&b, lower, sizeof b);
+    return ascii_lower_8(a) == b;
+}
+
 /* `lower` has no upper-case letters. */
 static inline bool sv_eq_lower(sv s, sv lower)
 {
     if (s.len != lower.len)
         return false;
-    for (size_t i = 0; i < s.len; i++)
+    size_t i = 0;
+    for (; i + 8 <= s.len; i += 8)
+        if (!equal_lower_8(s.ptr + i, lower.ptr + i))
+            return false;
+    if (i > 0 && i < s.len)
+        return equal_lower_8(s.ptr + s.len - 8, lower.ptr + s.len - 8);
+    for (; i < s.len; i++)
         if (ascii_lower(s.ptr[i]) != lower.ptr[i])
             return false;
     return true;

@@ -15,6 +15,29 @@ void cells_prefetch(const struct cells *cells, uint64_t key)
     __builtin_prefetch(home_line(cells, second_hash(key), key), 1);
 }
 
+bool cells_at_home(const struct cells *cells, uint64_t key)
+{
+    return cells->bucket_count <= SMALL_BUCKETS || head_is_of(load_8(&find_home(cells, key)->head), key);
+}
+
+void cells_prefetch_away(const struct cells *cells, uint64_t key, bool all)
+{
+    struct candidates p = candidates_of(cells, key);
+    prefetch_lines(&p, 1, all ? BUCKET_LINES : LINES_NEAR);
+}
+
+void cells_prefetch_among(const struct cells *cells, uint64_t key, bool is_new)
+{
+    if (cells->bucket_count <= SMALL_BUCKETS)
+        return;
+    struct candidates p = candidates_of(cells, key);
+    unsigned lines = is_new ? BUCKET_LINES : 1;
+    /* One bucket after the other, so that the CPU translates one address at a time. */
+    for (unsigned bucket = 0; bucket < 2; bucket++)
+        for (unsigned i = 0; i < lines; i++)
+            prefetch_line(candidate_line(&p, bucket, i));
+}
+
 /* ---- one cell ---- */
 
 /* Puts in the place of the state that was read what the charge (or a clock that was set right) makes of it. */
@@ -65,7 +88,10 @@ static enum outcome charge(struct cells *t, struct cell *c, const struct cells_a
     return state_tag(s) == CELL_HELD ? held_charge(t, c, ask, ret) : LOST;
 }
 
-static __attribute__((noinline)) bool take_slow(struct cells *t, const struct cells_ask *a, struct cells_taken *ret)
+/* `absent`: the caller has just seen that no candidate has the key. Then a cell is reserved at once; the scan that has to
+ * come before it becomes LIVE finds whatever was made meanwhile. */
+static __attribute__((noinline)) bool take_slow(struct cells *t, const struct cells_ask *a, bool absent,
+                                                struct cells_taken *ret)
 {
     struct candidates p = candidates_of(t, a->key);
     struct limit_state unused = { 0 };
@@ -75,7 +101,9 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
         n.outlook = limit_outlook(a->limit, first.next, a->now_us);
     struct reservation seen = { 0 };
     for (unsigned tries = 0;; tries++) {
-        struct scan found = scan_all(&p, a->key);
+        struct scan found = { 0 };
+        if (!absent || tries > 0)
+            scan_all(&p, a->key, &found);
         if (found.live) {
             enum outcome outcome = charge(t, found.live, a, ret);
             if (outcome != LOST)
@@ -157,12 +185,12 @@ LIMIT_HOT bool take_from(struct cells *cells, const struct cells_ask *ask, struc
 static __attribute__((noinline)) bool take_any(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret,
                                                struct cell *c)
 {
-    enum outcome outcome = LOST;
-    if (head_is_of(load_8(&c->head), ask->key))
-        outcome = charge(cells, c, ask, ret);
-    else if ((c = find_elsewhere(cells, ask->key)))
-        return take_from(cells, ask, ret, c);
-    return outcome == LOST ? take_slow(cells, ask, ret) : outcome == TAKEN;
+    if (!head_is_of(load_8(&c->head), ask->key)) {
+        c = find_elsewhere(cells, ask->key);
+        return c ? take_from(cells, ask, ret, c) : take_slow(cells, ask, true, ret);
+    }
+    enum outcome outcome = charge(cells, c, ask, ret);
+    return outcome == LOST ? take_slow(cells, ask, false, ret) : outcome == TAKEN;
 }
 
 bool cells_take(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret)
@@ -292,7 +320,11 @@ bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const s
     CHECK(ask->cost > 0);
     if (__builtin_expect(look->cell && look->quick && commit_quick(look->cell, look->seen, &look->charge, ask, ret), 1))
         return true;
-    return cells_take(cells, ask, ret);
+    struct cell *c = find_home(cells, ask->key);
+    /* There was no cell, and most new ones are made at home. */
+    if (!look->cell && !head_is_of(load_8(&c->head), ask->key))
+        return take_slow(cells, ask, true, ret);
+    return take_from(cells, ask, ret, c);
 }
 
 struct limit_state cells_read(const struct cells *cells, uint64_t key)

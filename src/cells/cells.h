@@ -26,6 +26,8 @@ int cells_open(struct cells **ret, const char *path, struct cells_size size, str
 /* In memory of the caller, which must remain mapped: if all of it is zero, a table is created there, else it must contain a
  * table of this size. */
 int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_error *error);
+/* Stores how many bytes of memory a table of this size takes. */
+int cells_memory_bytes(struct cells_size size, size_t *ret, struct weir_error *error);
 void cells_close(struct cells *cells);
 
 /* The secret of this table, for the keys of its cells: the same in every process that opens it. */
@@ -165,6 +167,14 @@ struct limit_state cells_read(const struct cells *cells, uint64_t key);
 bool cells_forget(struct cells *cells, uint64_t key);
 /* Starts loading what cells_look or cells_take will want. */
 void cells_prefetch(const struct cells *cells, uint64_t key);
+/* Some time after it: returns whether the cell seems to be where most are. */
+bool cells_at_home(const struct cells *cells, uint64_t key);
+/* Does the same for a cell that is not: starts loading the places where nearly all of these are, or all where it could be.
+ */
+void cells_prefetch_away(const struct cells *cells, uint64_t key, bool all);
+/* As cells_prefetch, for one of many keys. `is_new`: it probably has no cell, and all places where it could be are loaded.
+ */
+void cells_prefetch_among(const struct cells *cells, uint64_t key, bool is_new);
 /* The same for what cells_hold and cells_settle want besides. */
 void cells_prefetch_hold(const struct cells *cells, uint64_t key);
 

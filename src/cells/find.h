@@ -6,7 +6,8 @@
 
 enum {
     CANDIDATES = 2 * BUCKET_CELLS,
-    BUCKET_LINES = BUCKET_CELLS / 2,
+    LINE_CELLS = 2,
+    BUCKET_LINES = BUCKET_CELLS / LINE_CELLS,
     LINES_NEAR = 4, /* lines around home, home included, in which nearly all are */
 };
 
@@ -15,7 +16,7 @@ enum {
 /* The 32 cells that may hold a key, in the order in which every caller looks at them. */
 struct candidates {
     struct cell *bucket[2];
-    unsigned home; /* line of the bucket */
+    uintptr_t home; /* bytes from the beginning of a bucket to the home line */
 };
 
 static inline uint64_t scale(uint64_t hash, uint64_t n)
@@ -34,14 +35,21 @@ LIMIT_HOT struct candidates candidates_of(const struct cells *t, uint64_t key)
     uint64_t second = scale(second_hash(key), t->bucket_count);
     if (second == first)
         second = first + 1 < t->bucket_count ? first + 1 : 0;
-    return (struct candidates){ { t->cell + first * BUCKET_CELLS, t->cell + second * BUCKET_CELLS }, key & 7 };
+    return (struct candidates){ { t->cell + first * BUCKET_CELLS, t->cell + second * BUCKET_CELLS },
+                                (key & 7) * LINE_CELLS * CELL_BYTES };
 }
 
-/* Lines in the order home, its 128-byte neighbour (which the CPU often loads along), the others. */
+/* The line of a bucket at a distance from home: home, its 128-byte neighbour (which the CPU often loads along), the
+ * others. */
+LIMIT_HOT struct cell *candidate_line(const struct candidates *p, unsigned bucket, unsigned distance)
+{
+    return (struct cell *)((char *)p->bucket[bucket] + (p->home ^ distance * LINE_CELLS * CELL_BYTES));
+}
+
+/* The lines of the first bucket, then those of the second. */
 LIMIT_HOT struct cell *candidate(const struct candidates *p, unsigned i)
 {
-    unsigned line = p->home ^ (i >> 1 & 7);
-    return p->bucket[i / BUCKET_CELLS] + (2 * line + (i & 1));
+    return candidate_line(p, i / BUCKET_CELLS, i / LINE_CELLS % BUCKET_LINES) + i % LINE_CELLS;
 }
 
 /* The home line of the bucket that a hash chooses. (Where both hashes choose the same bucket, it is not what candidates_of
@@ -49,6 +57,12 @@ LIMIT_HOT struct cell *candidate(const struct candidates *p, unsigned i)
 LIMIT_HOT struct cell *home_line(const struct cells *t, uint64_t hash, uint64_t key)
 {
     return t->cell + scale(hash, t->bucket_count) * BUCKET_CELLS + 2 * (key & 7);
+}
+
+/* Whether the cell's head has the key's fingerprint. */
+LIMIT_HOT bool has_key(const struct cell *c, uint64_t key)
+{
+    return head_is_of(load_8(&c->head), key);
 }
 
 /* The later one of two, if its fingerprint is the key's. The CPU cannot predict which one it is, so no branch may depend on
@@ -78,23 +92,30 @@ LIMIT_HOT struct cell *find_home(const struct cells *t, uint64_t key)
     return find_in_lines(home_line(t, key, key), home_line(t, second_hash(key), key), key);
 }
 
+/* Into the second level of the cache: many more lines are on their way at a time than into the first. */
+static inline void prefetch_line(const struct cell *line)
+{
+    __builtin_prefetch(line, 0, 2);
+}
+
 /* Both lines at the same distance from home, from one distance to another. */
 static inline void prefetch_lines(const struct candidates *p, unsigned from, unsigned to)
 {
-    for (unsigned i = 2 * from; i < 2 * to; i += 2) {
-        __builtin_prefetch(candidate(p, i), 1);
-        __builtin_prefetch(candidate(p, BUCKET_CELLS + i), 1);
+    for (unsigned i = from; i < to; i++) {
+        prefetch_line(candidate_line(p, 0, i));
+        prefetch_line(candidate_line(p, 1, i));
     }
 }
 
 /* Returns a cell with the key's fingerprint in the lines from one distance to another, the nearer ones first, or NULL. A
- * fingerprint that is all that is left of a cell hides those after it; a caller that meets one scans all lines. */
+ * fingerprint that is all that is left of a cell hides those after it; a caller that meets one scans all lines. Most keys
+ * that are looked for here are new, so that all branches go one way. */
 LIMIT_HOT struct cell *find_between(const struct candidates *p, uint64_t key, unsigned from, unsigned to)
 {
     for (unsigned i = from; i < to; i++) {
-        struct cell *c = find_in_lines(candidate(p, 2 * i), candidate(p, BUCKET_CELLS + 2 * i), key);
-        if (head_is_of(load_8(&c->head), key))
-            return c;
+        struct cell *a = candidate_line(p, 0, i), *b = candidate_line(p, 1, i);
+        if (__builtin_expect(has_key(&a[0], key) || has_key(&a[1], key) || has_key(&b[0], key) || has_key(&b[1], key), 0))
+            return find_in_lines(a, b, key);
     }
     return NULL;
 }

@@ -59,21 +59,21 @@ bool hash_boot(struct hash *hash)
     return hash_line(hash, "/proc/sys/kernel/random/boot_id");
 }
 
-static uint32_t current_boot(const struct cells *cells, uint64_t device)
+static uint32_t current_boot(const struct hash_key *secret, uint64_t device)
 {
     struct hash hash;
-    hash_init(&hash, &cells->secret);
+    hash_init(&hash, secret);
     hash_word(&hash, device);
     return hash_boot(&hash) ? fold(&hash, BOOT_BITS) : 0;
 }
 
-static uint32_t current_machine(const struct cells *cells)
+static uint32_t current_machine(const struct hash_key *secret)
 {
     static const char *const paths[] = { "/etc/machine-id", "/var/lib/dbus/machine-id", "/sys/class/dmi/id/product_uuid" };
     char name[65] = "";
     struct hash hash;
     gethostname(name, sizeof name - 1);
-    hash_init(&hash, &cells->secret);
+    hash_init(&hash, secret);
     hash_text(&hash, name, strlen(name));
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (hash_line(&hash, paths[i]))
@@ -81,34 +81,34 @@ static uint32_t current_machine(const struct cells *cells)
     return 0;
 }
 
-static uint32_t inode_bits(const struct cells *cells, uint64_t inode)
+static uint32_t inode_bits(const struct hash_key *secret, uint64_t inode)
 {
     struct hash hash;
-    hash_init(&hash, &cells->secret);
+    hash_init(&hash, secret);
     hash_word(&hash, inode);
     return fold(&hash, INODE_BITS);
 }
 
-static uint32_t birth_bits(const struct cells *cells, const struct statx_timestamp *at)
+static uint32_t birth_bits(const struct hash_key *secret, const struct statx_timestamp *at)
 {
     struct hash hash;
-    hash_init(&hash, &cells->secret);
+    hash_init(&hash, secret);
     hash_word(&hash, (uint64_t)at->tv_sec);
     hash_word(&hash, at->tv_nsec);
     return fold(&hash, BIRTH_BITS);
 }
 
-static bool current_origin(const struct cells *cells, int fd, struct origin *ret)
+static bool current_origin(const struct hash_key *secret, int fd, struct origin *ret)
 {
     struct stat st;
     struct statx extended;
     if (fstat(fd, &st) < 0)
         return false;
-    *ret = (struct origin){ .boot = current_boot(cells, st.st_dev),
-                            .machine = current_machine(cells),
-                            .inode = inode_bits(cells, st.st_ino) };
+    *ret = (struct origin){ .boot = current_boot(secret, st.st_dev),
+                            .machine = current_machine(secret),
+                            .inode = inode_bits(secret, st.st_ino) };
     if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &extended) == 0 && extended.stx_mask & STATX_BTIME)
-        ret->birth = birth_bits(cells, &extended.stx_btime);
+        ret->birth = birth_bits(secret, &extended.stx_btime);
     return true;
 }
 
@@ -152,7 +152,7 @@ int cells_check_identity(struct cells *cells, int fd, const char *path, struct w
 {
     struct origin current;
     word16 *word = &cells->header->origin;
-    if (!current_origin(cells, fd, &current))
+    if (!current_origin(&cells->secret, fd, &current))
         return err_set(error, WEIR_E_SYSTEM, "%s: %s", path, strerror(errno));
     for (;;) {
         word16 seen = load_16(word);
@@ -167,6 +167,32 @@ int cells_check_identity(struct cells *cells, int fd, const char *path, struct w
             return 0;
         }
     }
+}
+
+/* ---- of a saved table ---- */
+
+bool origin_of_saved(const struct cells *cells, int fd, word16 *ret)
+{
+    struct origin origin;
+    if (!current_origin(&cells->secret, fd, &origin))
+        return false;
+    origin.id = cells_identity(cells);
+    *ret = origin_word(&origin);
+    return true;
+}
+
+bool origin_of_restored(const struct hash_key *secret, word16 saved, int saved_fd, int fd, word16 *ret)
+{
+    struct origin was = origin_of(saved), current, here;
+    if (!current_origin(secret, saved_fd, &current) || !current_origin(secret, fd, &here))
+        return false;
+    struct origin kept = { .id = was.id };
+    if (!is_same(&was, &current)) {
+        kept = was;
+        kept.inode = here.inode == 1 ? 2 : here.inode - 1;
+    }
+    *ret = origin_word(&kept);
+    return true;
 }
 
 /* ---- what it is for ---- */

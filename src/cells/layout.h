@@ -71,6 +71,8 @@ struct block_room {
     unsigned part_shift; /* a part is so many blocks: see blocks.c */
 };
 
+struct stat;
+
 struct cells {
     struct cell *cell;
     uint64_t bucket_count;
@@ -84,6 +86,28 @@ struct cells {
 
 /* The file has been mapped: is it the one that it was? Else it gets a new identity. */
 int cells_check_identity(struct cells *cells, int fd, const char *path, struct weir_error *error);
+/* The origin that a copy of the table in this file has to note. */
+bool origin_of_saved(const struct cells *cells, int fd, word16 *ret);
+/* The origin of a table in `fd` that was made from what was saved to `saved_fd`, with this origin then: the identity stays,
+ * unless what was saved has been copied, or comes from another machine. Then opening the table finds a copy. */
+bool origin_of_restored(const struct hash_key *secret, word16 saved, int saved_fd, int fd, word16 *ret);
+
+/* A new file for a table, with a name only when `fill` has filled it. Mode 0660 unless `like` says otherwise. */
+struct cells_file {
+    const struct cells_header *header;
+    const struct stat *like; /* whose mode and group it gets; NULL: none */
+    int (*fill)(struct cells *cells, int fd, void *data, struct weir_error *error); /* NULL: nothing */
+    void *data;
+};
+/* Returns 1 if there is a file of this name already, which stays as it is. */
+int cells_make_file(const char *path, const struct cells_file *file, struct weir_error *error);
+/* A header for a table of its own, or like another with this secret. */
+void cells_init_header(struct cells_header *h, uint64_t bucket_count, const struct hash_key *secret, uint64_t made_us);
+/* Whether a table can have so many buckets. */
+bool cells_valid_size(uint64_t bucket_count);
+/* Makes a new name of a file in a folder survive a power cut. */
+void cells_sync_folder(const char *path);
+
 /* Adds the boot of the kernel. False: it cannot be known. */
 bool hash_boot(struct hash *hash);
 

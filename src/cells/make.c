@@ -1,32 +1,43 @@
 #include "cells/make.h"
 
+#include "cells/blocks.h"
+
 enum {
-    PATIENCE = 64, /* tries before a reservation counts as left, whatever its age */
-    BUCKET_PLACES = (1 << BUCKET_CELLS) - 1,
+    PATIENCE = 64,    /* tries before a reservation counts as left, whatever its age */
     BUCKET_SPARE = 3, /* free cells of a bucket that are used only if the other bucket is fuller */
 };
 
-struct scan scan_all(const struct candidates *p, uint64_t key)
+/* This cell had the key's fingerprint in its head. */
+static __attribute__((noinline)) void scan_one(struct scan *found, struct cell *c, uint64_t head, uint64_t key)
 {
-    struct scan found = { 0 };
-    for (unsigned i = 0; i < CANDIDATES; i++) {
-        struct cell *c = candidate(p, i);
-        uint64_t head = load_8(&c->head);
-        if (!head_is_of(head, key))
-            continue;
-        struct reservation r = { c, load_16(&c->state) };
-        if (head != head_of(key, state_gen(r.state)))
-            continue;
-        if (cell_is_live(r.state) && !found.live)
-            found.live = c;
-        else if (state_tag(r.state) == CELL_RESERVED && !found.reserved.cell)
-            found.reserved = r;
-        else if (state_tag(r.state) == CELL_RESERVED && !vacate(r.cell, r.state))
-            found.unsettled = true;
+    struct reservation r = { c, load_16(&c->state) };
+    if (head != head_of(key, state_gen(r.state)))
+        return;
+    if (cell_is_live(r.state) && !found->live)
+        found->live = c;
+    else if (state_tag(r.state) == CELL_RESERVED && !found->reserved.cell)
+        found->reserved = r;
+    else if (state_tag(r.state) == CELL_RESERVED && !vacate(r.cell, r.state))
+        found->unsettled = true;
+}
+
+LIMIT_HOT void scan_cell(struct scan *found, struct cell *c, uint64_t key)
+{
+    uint64_t head = load_8(&c->head);
+    if (__builtin_expect(head_is_of(head, key), 0))
+        scan_one(found, c, head, key);
+}
+
+void scan_all(const struct candidates *p, uint64_t key, struct scan *ret)
+{
+    *ret = (struct scan){ 0 };
+    for (unsigned i = 0; i < CANDIDATES; i += LINE_CELLS) {
+        struct cell *line = candidate(p, i);
+        scan_cell(ret, &line[0], key);
+        scan_cell(ret, &line[1], key);
     }
-    if (found.live && found.reserved.cell)
-        vacate(found.reserved.cell, found.reserved.state);
-    return found;
+    if (ret->live && ret->reserved.cell)
+        vacate(ret->reserved.cell, ret->reserved.state);
 }
 
 struct victim {
@@ -41,51 +52,102 @@ static uint64_t drop_rank(uint64_t book)
     return (uint64_t)book_share(book) << 56 | book >> BOOK_LOW_BITS;
 }
 
-/* Which of the free places to take. A key is looked for in its two home lines first, then in the lines next to them, and so
- * on; so it goes into the first pair of lines with room, and there into the emptier one, unless that is in a bucket which
- * is nearly full and the other one is not. */
-static unsigned choose_free(uint32_t free)
+/* How many of the cells of a line these two bits are. */
+LIMIT_HOT unsigned cells_in(unsigned bits)
 {
-    uint32_t in[2] = { free & BUCKET_PLACES, free >> BUCKET_CELLS };
-    int count[2] = { __builtin_popcount(in[0]), __builtin_popcount(in[1]) };
-    bool open[2] = { count[0] > BUCKET_SPARE || count[0] >= count[1], count[1] > BUCKET_SPARE || count[1] >= count[0] };
-    for (unsigned i = 0;; i += 2) {
-        unsigned room[2] = { open[0] ? in[0] >> i & 3 : 0, open[1] ? in[1] >> i & 3 : 0 };
-        unsigned b = __builtin_popcount(room[1]) > __builtin_popcount(room[0]);
-        if (room[b])
-            return b * BUCKET_CELLS + i + (unsigned)__builtin_ctz(room[b]);
-    }
+    return (bits + 1) >> 1;
 }
 
-/* A free cell comes first, then a live one, as promise 4 says. If there is neither, other callers are making every
+/* The free places of both buckets, as far as they were looked at: two bits for each line, home first. */
+struct free_places {
+    unsigned in[2], count[2];
+};
+
+/* Which of the free places to take. A key is looked for in its two home lines first, then in the lines next to them, and so
+ * on; so it goes into the first pair of lines with room, and there into the emptier one, unless that is in a bucket which
+ * is nearly full and the other one is not. Returns CANDIDATES if no place is free. */
+static unsigned choose_free(const struct free_places *f)
+{
+    bool open[2] = { f->count[0] > BUCKET_SPARE || f->count[0] >= f->count[1],
+                     f->count[1] > BUCKET_SPARE || f->count[1] >= f->count[0] };
+    for (unsigned i = 0; i < BUCKET_CELLS; i += LINE_CELLS) {
+        unsigned room[2] = { open[0] ? f->in[0] >> i & 3 : 0, open[1] ? f->in[1] >> i & 3 : 0 };
+        unsigned b = cells_in(room[1]) > cells_in(room[0]);
+        if (room[b])
+            return b * BUCKET_CELLS + i + (room[b] == 2);
+    }
+    return CANDIDATES;
+}
+
+/* cell_is_free() of the upper half of a state, where no branch depends on whether a cell was ever used, or has decayed: the
+ * CPU could not predict it. */
+LIMIT_HOT bool seems_free(uint64_t high, uint64_t book, int64_t now_us)
+{
+    unsigned tag = high & 3;
+    if (__builtin_expect(tag == CELL_RESERVED, 0))
+        return cell_is_free((word16){ 0, high }, book, now_us);
+    bool other = book_gen(book) != (high >> TAG_BITS & GEN_MASK), decayed = book_decays_us(book) <= now_us;
+    return (tag == CELL_EMPTY) | other | decayed;
+}
+
+LIMIT_HOT bool place_is_free(const struct cell *c, int64_t now_us)
+{
+    uint64_t high = load_8(&c->state.high);
+    return seems_free(high, load_8(&c->book), now_us);
+}
+
+/* Looks no further than it takes to choose: if a bucket has more than BUCKET_SPARE, only its first free place matters, and
+ * nothing is emptier than an empty home line. */
+static unsigned find_free(const struct candidates *p, int64_t now_us)
+{
+    struct free_places f = { 0 };
+    for (unsigned i = 0; i < BUCKET_LINES; i++) {
+        for (unsigned b = 0; b < 2; b++) {
+            const struct cell *line = candidate_line(p, b, i);
+            unsigned first = place_is_free(&line[0], now_us), second = place_is_free(&line[1], now_us);
+            f.in[b] |= (first | second << 1) << LINE_CELLS * i;
+            f.count[b] += first + second;
+        }
+        if (f.count[0] > BUCKET_SPARE && (f.count[1] > BUCKET_SPARE || (f.in[0] & 3) == 3))
+            break;
+    }
+    return choose_free(&f);
+}
+
+/* There was no free cell. A live one has to go, as promise 4 says. If there is none, other callers are making every
  * candidate at this moment, or died while they did. An impatient caller takes such a cell, which is always safe; others get
  * none. */
-static struct victim choose_victim(const struct candidates *p, int64_t now_us, bool impatient)
+static struct victim choose_drop(const struct candidates *p, int64_t now_us, bool impatient)
 {
     struct victim drop = { 0 }, unfinished = { 0 };
-    word16 states[CANDIDATES];
-    uint32_t free = 0;
     uint64_t lowest = UINT64_MAX;
     for (unsigned i = 0; i < CANDIDATES; i++) {
         struct cell *c = candidate(p, i);
-        word16 s = states[i] = load_16(&c->state);
+        word16 s = load_16(&c->state);
         uint64_t book = load_8(&c->book);
-        if (cell_is_free(s, book, now_us)) {
-            free |= UINT32_C(1) << i;
-        } else if (state_tag(s) == CELL_RESERVED) {
+        if (cell_is_free(s, book, now_us))
+            return (struct victim){ .cell = c, .state = s };
+        if (state_tag(s) == CELL_RESERVED) {
             unfinished = (struct victim){ .cell = c, .state = s };
         } else if (drop_rank(book) < lowest) {
             lowest = drop_rank(book);
             drop = (struct victim){ c, s, book_share(book) };
         }
-        if (i == BUCKET_CELLS - 1 && (free & 3) == 3 && __builtin_popcount(free) > BUCKET_SPARE)
-            break;
-    }
-    if (free) {
-        unsigned i = choose_free(free);
-        return (struct victim){ .cell = candidate(p, i), .state = states[i] };
     }
     return drop.cell || !impatient ? drop : unfinished;
+}
+
+/* A free place was found by halves of states. The whole state that will be replaced is judged once more; {NULL}: another
+ * caller was quicker. */
+static struct victim choose_victim(const struct candidates *p, int64_t now_us, bool impatient)
+{
+    unsigned free = find_free(p, now_us);
+    if (free == CANDIDATES)
+        return choose_drop(p, now_us, impatient);
+    struct cell *c = candidate(p, free);
+    word16 s = load_16(&c->state);
+    bool is_free = cell_is_free(s, load_8(&c->book), now_us);
+    return is_free ? (struct victim){ .cell = c, .state = s } : (struct victim){ 0 };
 }
 
 static bool still_ours(const struct reservation *r)
@@ -115,7 +177,17 @@ static void count_drop(struct cells *t, const struct victim *v)
         __atomic_fetch_add(&t->header->drops_at_limit, 1, __ATOMIC_RELAXED);
 }
 
-/* Seizes a cell and publishes it as reserved for the key. {NULL}: try again, unless n->no_room. */
+/* Returns the owner of the block that the victim names, to free it afterwards; nobody, if it is not the victim's own. */
+static word16 block_of(const struct cells *t, const struct victim *v)
+{
+    word16 owner = { 0, 0 };
+    if (__builtin_expect(state_tag(v->state) == CELL_HELD, 0))
+        owner = block_owner(t, state_payload(v->state));
+    return load_8(&v->cell->head) == head_of(owner.low, state_gen(v->state)) ? owner : (word16){ 0, 0 };
+}
+
+/* Seizes a cell and publishes it as reserved for the key. {NULL}: try again, unless n->no_room. The holds of a cell that is
+ * seized are over or dropped with it: nobody else would free their block while the process lives that made it. */
 static struct reservation reserve(struct cells *t, const struct candidates *p, struct newcomer *n, bool impatient)
 {
     struct reservation none = { 0 };
@@ -127,8 +199,11 @@ static struct reservation reserve(struct cells *t, const struct candidates *p, s
     /* One left from 1024 generations ago, and delayed until now, is the same only if it was for this key, too. */
     struct limit_state mark = { (uint64_t)n->now_us, n->key };
     struct reservation r = { v.cell, state_make(mark, gen, CELL_RESERVED) };
+    word16 owner = block_of(t, &v);
     if (!cas_16(&v.cell->state, v.state, r.state))
         return none;
+    if (__builtin_expect(owner.high != 0, 0))
+        block_free(t, state_payload(v.state), owner);
     count_drop(t, &v);
     int64_t decays_us = n->outlook.decays_us + n->outlook.spare_us + CLOCK_SKEW_US;
     if (!publish(&r, &v.cell->book, book_make(decays_us, gen, n->outlook.share)) ||

@@ -16,7 +16,7 @@ struct scan {
 };
 
 /* Looks at all candidates in order, head before state. */
-struct scan scan_all(const struct candidates *p, uint64_t key);
+void scan_all(const struct candidates *p, uint64_t key, struct scan *ret);
 
 /* A cell that is to be made, and what will be in it. */
 struct newcomer {

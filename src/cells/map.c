@@ -32,18 +32,30 @@ static uint64_t checksum(const struct cells_header *h)
     return hash_final(&hash);
 }
 
-static int init_header(struct cells_header *h, uint64_t bucket_count, struct weir_error *error)
+void cells_init_header(struct cells_header *h, uint64_t bucket_count, const struct hash_key *secret, uint64_t made_us)
 {
     memset(h, 0, sizeof *h);
     memcpy(h->magic, MAGIC, sizeof MAGIC);
     h->version = CELLS_VERSION;
     h->header_bytes = CELLS_HEADER_BYTES;
     h->bucket_count = bucket_count;
-    h->made_us = (uint64_t)clock_now_us();
-    if (getrandom(&h->secret, sizeof h->secret, 0) != sizeof h->secret)
-        return err_set(error, WEIR_E_SYSTEM, "cannot get random bytes: %s", strerror(errno));
+    h->made_us = made_us;
+    h->secret = *secret;
     h->checksum = checksum(h);
+}
+
+static int init_header(struct cells_header *h, uint64_t bucket_count, struct weir_error *error)
+{
+    struct hash_key secret;
+    if (getrandom(&secret, sizeof secret, 0) != sizeof secret)
+        return err_set(error, WEIR_E_SYSTEM, "cannot get random bytes: %s", strerror(errno));
+    cells_init_header(h, bucket_count, &secret, (uint64_t)clock_now_us());
     return 0;
+}
+
+bool cells_valid_size(uint64_t bucket_count)
+{
+    return bucket_count >= 2 && bucket_count <= CELLS_MAX / BUCKET_CELLS;
 }
 
 static int bucket_count(struct cells_size size, uint64_t *ret, struct weir_error *error)
@@ -80,8 +92,10 @@ static int use_memory(struct cells **ret, void *map, const struct cells_header *
 {
     CHECK((uintptr_t)map % ALIGNMENT == 0 && header->bucket_count >= 2);
     struct cells *cells = malloc(sizeof *cells);
-    if (!cells)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    if (!cells) {
+        err_no_memory(error);
+        return WEIR_E_NO_MEMORY;
+    }
     *cells = (struct cells){
         .cell = (struct cell *)((char *)map + CELLS_HEADER_BYTES),
         .bucket_count = header->bucket_count,
@@ -137,7 +151,7 @@ static int check_header(const char *path, const struct cells_header *h, uint64_t
         return err_set(error, WEIR_E_CELLS,
                        "%s: its header is damaged; restore the file, or remove it (its counts are lost then)", path);
     bool sized = file_bytes == total_bytes(h->bucket_count) || (is_older(h) && file_bytes == cell_bytes(h->bucket_count));
-    if (h->bucket_count < 2 || h->bucket_count > CELLS_MAX / BUCKET_CELLS || !sized)
+    if (!cells_valid_size(h->bucket_count) || !sized)
         return err_set(
             error, WEIR_E_CELLS,
             "%s: has %llu bytes, but its header says %llu: it was cut or added to; restore the file, or remove it (its "
@@ -158,15 +172,31 @@ static int reserve_file(int fd, const char *path, uint64_t buckets, struct weir_
     return 0;
 }
 
-static int fill_file(int fd, const char *path, uint64_t buckets, struct weir_error *error)
+static int fill_table(int fd, const char *path, const struct cells_file *file, struct weir_error *error)
 {
-    struct cells_header header;
-    int r = init_header(&header, buckets, error);
-    if (r == 0)
-        r = reserve_file(fd, path, buckets, error);
+    struct cells *cells = NULL;
+    size_t bytes = total_bytes(file->header->bucket_count);
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be mapped: %s", path, strerror(errno));
+    int r = use_mapping(&cells, map, file->header, error);
     if (r < 0)
         return r;
-    if (pwrite(fd, &header, sizeof header, 0) != sizeof header || fsync(fd) < 0)
+    r = file->fill(cells, fd, file->data, error);
+    cells_close(cells);
+    return r;
+}
+
+static int fill_file(int fd, const char *path, const struct cells_file *file, struct weir_error *error)
+{
+    int r = reserve_file(fd, path, file->header->bucket_count, error);
+    if (r < 0)
+        return r;
+    if (pwrite(fd, file->header, sizeof *file->header, 0) != sizeof *file->header)
+        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be written: %s", path, strerror(errno));
+    if (file->fill && (r = fill_table(fd, path, file, error)) < 0)
+        return r;
+    if (fsync(fd) < 0)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be written: %s", path, strerror(errno));
     return 0;
 }
@@ -214,7 +244,7 @@ static int open_folder(const char *path, int flags)
     return open(slash ? folder : ".", flags | O_CLOEXEC, 0600);
 }
 
-static void sync_folder(const char *path)
+void cells_sync_folder(const char *path)
 {
     CLEANUP_CLOSE int fd = open_folder(path, O_RDONLY | O_DIRECTORY);
     if (fd >= 0)
@@ -236,30 +266,61 @@ static int open_unnamed(const char *path, char name[PATH_MAX], bool *ret_named)
     return fd;
 }
 
+/* The group first: changing it may clear bits of the mode. A process that may not give the file to that group keeps it. */
+static bool set_access(int fd, const struct stat *like)
+{
+    if (like && fchown(fd, (uid_t)-1, like->st_gid) < 0 && errno != EPERM)
+        return false;
+    return fchmod(fd, like ? like->st_mode & 0777 : 0660) == 0;
+}
+
 /* The file gets its name when it is complete, and only if no other process has made one meanwhile. */
-static int make_file(const char *path, uint64_t buckets, struct weir_error *error)
+int cells_make_file(const char *path, const struct cells_file *file, struct weir_error *error)
 {
     char name[PATH_MAX];
     bool named;
     CLEANUP_CLOSE int fd = open_unnamed(path, name, &named);
     if (fd < 0)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be created: %s", path, strerror(errno));
-    int r = fill_file(fd, path, buckets, error);
-    if (r == 0 &&
-        (fchmod(fd, 0660) < 0 || (linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 && errno != EEXIST)))
-        r = err_set(error, WEIR_E_SYSTEM, "%s: cannot be created: %s", path, strerror(errno));
+    int r = fill_file(fd, path, file, error);
+    if (r == 0 && (!set_access(fd, file->like) || linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0))
+        r = errno == EEXIST ? 1 : err_set(error, WEIR_E_SYSTEM, "%s: cannot be created: %s", path, strerror(errno));
     if (named)
         unlink(name);
-    if (r == 0)
-        sync_folder(path);
+    if (r >= 0)
+        cells_sync_folder(path);
     return r;
+}
+
+static int make_file(const char *path, uint64_t buckets, struct weir_error *error)
+{
+    struct cells_header header;
+    int r = init_header(&header, buckets, error);
+    return r < 0 ? r : cells_make_file(path, &(struct cells_file){ .header = &header }, error);
+}
+
+/* A link to a table in memory that was there before a reboot must not become a table of its own. */
+static int no_target(const char *path, struct weir_error *error)
+{
+    char target[PATH_MAX];
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n < 0)
+        return 0;
+    target[n] = '\0';
+    return err_set(
+        error, WEIR_E_SYSTEM,
+        "%s: links to %s: %s; a reboot removes a table in memory: start the weir serve that saves it, which reads "
+        "it back",
+        path, target, strerror(ENOENT));
 }
 
 static int open_file(struct cells **ret, const char *path, uint64_t buckets, struct weir_error *error)
 {
     CLEANUP_CLOSE int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) {
-        int r = make_file(path, buckets, error);
+        int r = no_target(path, error);
+        if (r == 0)
+            r = make_file(path, buckets, error);
         if (r < 0)
             return r;
         fd = open(path, O_RDWR | O_CLOEXEC);
@@ -276,6 +337,15 @@ int cells_open(struct cells **ret, const char *path, struct cells_size size, str
     if (r < 0)
         return r;
     return path ? open_file(ret, path, buckets, error) : open_memory(ret, buckets, error);
+}
+
+int cells_memory_bytes(struct cells_size size, size_t *ret, struct weir_error *error)
+{
+    uint64_t buckets = 0;
+    int r = bucket_count(size, &buckets, error);
+    if (r == 0)
+        *ret = total_bytes(buckets);
+    return r;
 }
 
 static bool is_blank(const void *memory)

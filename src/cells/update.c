@@ -49,7 +49,8 @@ bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge
     struct candidates p = candidates_of(cells, key);
     struct reservation seen = { 0 };
     for (unsigned tries = 0;; tries++) {
-        struct scan found = scan_all(&p, key);
+        struct scan found;
+        scan_all(&p, key, &found);
         if (found.live) {
             if (update_live(cells, found.live, key, now_us, judge, data))
                 return true;
@@ -69,7 +70,9 @@ bool cells_forget(struct cells *cells, uint64_t key)
 {
     struct candidates p = candidates_of(cells, key);
     for (;;) {
-        struct cell *c = scan_all(&p, key).live;
+        struct scan found;
+        scan_all(&p, key, &found);
+        struct cell *c = found.live;
         word16 s;
         if (!c)
             return false;

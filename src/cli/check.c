@@ -12,7 +12,7 @@ static const struct command command = {
     .text = "Decides one request, charges it if it is allowed, and prints the verdict as one line of JSON.",
     .footer = "The exit status is 0 if the request is allowed, 1 if it is refused, 2 after an error.\n\n"
               "Example:\n  weir check --rules rules.yaml --cells cells --event ocr --key u1",
-    .options = request_option_table,
+    .options = request_check_options,
 };
 
 int cli_check(int argc, char **argv)

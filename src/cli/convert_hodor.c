@@ -85,8 +85,7 @@ static void write_path_notes(struct buf *out)
 {
     note(out,
          "weir normalises paths before it matches them: it resolves escapes, //, /./, /../ and ;parameters, and removes a "
-         "slash at the end, so that other spellings of a path do not evade a limit. \"^/api/.*\" therefore does not match "
-         "the request /api/, which is /api here.");
+         "slash at the end, so that other spellings of a path do not evade a limit.");
     note(out, "Drogon treats /API as /api, and so do these rules (ignore_case). Hodor's urls do not, so /API evaded them.");
     note(out, "Regexes are PCRE2, and Hodor's are ECMAScript; what is usual in urls means the same in both. Both match the "
               "whole path.");

@@ -16,9 +16,12 @@ static const struct command command = {
     .text =
         "Explains how each rule treats a request: whether it applies and why, whom it counts for, and how much of each of "
         "its limits is used. Charges nothing.",
-    .footer = "The exit status is 0, or 2 after an error.\n\n"
-              "Example:\n  weir explain --rules rules.yaml --method POST --path /login --ip 203.0.113.9",
-    .options = request_option_table,
+    .footer =
+        "All options of 'weir check' are accepted, so that its command line can be explained; those that are not listed "
+        "here only matter for a charge.\n\n"
+        "The exit status is 0, or 2 after an error.\n\n"
+        "Example:\n  weir explain --rules rules.yaml --method POST --path /login --ip 203.0.113.9",
+    .options = request_explain_options,
 };
 
 enum { LINE_COLUMNS = 1000, OUTPUT_MAX = 64 << 20 };

@@ -7,7 +7,10 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { CHUNK = 1 << 18 };
+#include "base/check.h"
+
+/* zlib reads plain text straight into the caller's memory if its own buffer is at most half as long as what is wanted. */
+enum { CHUNK = 1 << 17, GZIP_BUFFER = CHUNK / 2, BUFFER = 2 * CHUNK };
 
 /* A descriptor of a file that can be read, or -1 with errno. */
 static int open_file(const char *path, struct stat *ret_info)
@@ -25,7 +28,7 @@ static int open_file(const char *path, struct stat *ret_info)
 bool input_open(struct input *input, const char *path)
 {
     struct stat info;
-    *input = (struct input){ .cap = 2 * CHUNK };
+    *input = (struct input){ .cap = BUFFER };
     int fd = open_file(path, &info);
     if (fd < 0) {
         input->why = strerror(errno);
@@ -37,7 +40,7 @@ bool input_open(struct input *input, const char *path)
     input->gz = gzdopen(fd, "rb");
     if (!input->gz)
         close(fd);
-    if (input->buf && input->gz && gzbuffer(input->gz, CHUNK) == 0)
+    if (input->buf && input->gz && gzbuffer(input->gz, GZIP_BUFFER) == 0)
         return true;
     input_close(input);
     input->why = "out of memory";
@@ -108,6 +111,16 @@ static void give(struct input *input, size_t len, size_t skip, char **ret_line, 
     *ret_len = len;
 }
 
+int input_next_in_buffer(struct input *input, char **ret_line, size_t *ret_len)
+{
+    const char *from = input->buf + input->start;
+    const char *end = memchr(from, '\n', input->end - input->start);
+    if (!end)
+        return 0;
+    give(input, (size_t)(end - from), 1, ret_line, ret_len);
+    return 1;
+}
+
 int input_next(struct input *input, char **ret_line, size_t *ret_len)
 {
     size_t seen = 0;
@@ -131,6 +144,48 @@ int input_next(struct input *input, char **ret_line, size_t *ret_len)
             return -1;
         }
     }
+}
+
+/* ---- buffers ---- */
+
+bool input_buffer_init(struct input_buffer *buffer)
+{
+    *buffer = (struct input_buffer){ malloc(BUFFER), BUFFER };
+    return buffer->bytes != NULL;
+}
+
+void input_buffer_done(struct input_buffer *buffer)
+{
+    if (buffer)
+        free(buffer->bytes);
+}
+
+bool input_buffer_is_large(const struct input_buffer *buffer)
+{
+    return buffer->cap > BUFFER;
+}
+
+void input_buffer_shrink(struct input_buffer *buffer)
+{
+    char *bytes = realloc(buffer->bytes, BUFFER);
+    if (!bytes)
+        return;
+    buffer->bytes = bytes;
+    buffer->cap = BUFFER;
+}
+
+/* What is left was read with the last line, so it is at most a chunk. */
+void input_exchange(struct input *input, struct input_buffer *buffer)
+{
+    struct input_buffer given = { input->buf, input->cap };
+    size_t left = input->end - input->start;
+    CHECK(left <= buffer->cap);
+    memcpy(buffer->bytes, input->buf + input->start, left);
+    input->buf = buffer->bytes;
+    input->cap = buffer->cap;
+    input->start = 0;
+    input->end = left;
+    *buffer = given;
 }
 
 double input_progress(struct input *input)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "rules/reader.h"
 
 static const struct {
     const char *name;
@@ -37,12 +38,22 @@ static void help(FILE *out)
           out);
 }
 
+static int unknown(const char *name)
+{
+    const char *names[COMMANDS + 3] = { [COMMANDS] = "--help", "--version" };
+    for (size_t i = 0; i < COMMANDS; i++)
+        names[i] = commands[i].name;
+    const char *nearest = word_nearest(weir_str(name), names);
+    return cli_error("unknown %s '%s'%s%s%s; see 'weir --help'", name[0] == '-' ? "option" : "command", name,
+                     nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
+}
+
 static int run(const char *name, int argc, char **argv)
 {
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(name, commands[i].name) == 0)
             return cli_finish(commands[i].run(argc, argv));
-    return cli_error("unknown %s '%s'; see 'weir --help'", name[0] == '-' ? "option" : "command", name);
+    return unknown(name);
 }
 
 int main(int argc, char **argv)

@@ -82,7 +82,8 @@ void options_help(const struct command *command, FILE *out)
     options_wrap(command->text, 0, out);
     fputs("\nOptions:\n", out);
     for (const struct option *option = command->options; option && option->name; option++)
-        help_option(option, out);
+        if (option->help)
+            help_option(option, out);
     help_option(&help, out);
     if (command->footer) {
         fputc('\n', out);

@@ -29,8 +29,8 @@ struct option {
     const char *name;     /* without its dashes; NULL ends the table */
     const char *argument; /* what --help calls the value: "FILE"; for OPTION_CHOICE the choices; NULL for a flag */
     enum option_kind kind;
-    size_t offset; /* where in the command's own structure the value goes */
-    const char *help;
+    size_t offset;    /* where in the command's own structure the value goes */
+    const char *help; /* NULL: it is accepted, and not listed */
     /* NUMBER, SIZE, COUNT and LENGTH: what is allowed; max 0: as much as there is room for. */
     uint64_t min, max;
     uint64_t bare; /* LENGTH: milliseconds that a number without a unit counts in; 0: it needs a unit */

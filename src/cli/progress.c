@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "cli/chart.h"
 
-enum { LINES_PER_LOOK = 4096, BAR = 30 };
+enum { BAR = 30 };
 #define REDRAW_US (US_PER_S / 10)
 
 void progress_init(struct progress *progress, const struct input *input)
@@ -15,20 +15,19 @@ void progress_init(struct progress *progress, const struct input *input)
     progress->started_us = progress->on ? clock_steady_us() : 0;
 }
 
-void progress_show(struct progress *progress, struct input *input)
+void progress_show(struct progress *progress, uint64_t lines, double part)
 {
-    if (!progress->on || input->line % LINES_PER_LOOK)
+    if (!progress->on)
         return;
     int64_t now = clock_steady_us();
     if (now - progress->started_us < 2 * REDRAW_US || now - progress->shown_us < REDRAW_US)
         return;
     progress->shown_us = now;
-    double part = input_progress(input);
     char bar[BAR + 1], rate[COUNT_TEXT_MAX];
     for (int i = 0; i < BAR; i++)
         bar[i] = i < part * BAR ? '#' : '.';
     bar[BAR] = '\0';
-    count_text_short(input->line * (uint64_t)US_PER_S / (uint64_t)(now - progress->started_us), rate);
+    count_text_short(lines * (uint64_t)US_PER_S / (uint64_t)(now - progress->started_us), rate);
     fprintf(stderr, "\r[%s] %3.0f %%  %s lines a second ", bar, part * 100, rate);
 }
 

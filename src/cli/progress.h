@@ -10,8 +10,8 @@ struct progress {
 };
 
 void progress_init(struct progress *progress, const struct input *input);
-/* Call it often: it looks at the clock once in some thousand lines, and draws ten times a second. */
-void progress_show(struct progress *progress, struct input *input);
+/* Call it once in some hundred or thousand lines: it draws ten times a second. `part` is that of input_progress(). */
+void progress_show(struct progress *progress, uint64_t lines, double part);
 void progress_done(struct progress *progress);
 
 #endif

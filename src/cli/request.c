@@ -77,41 +77,72 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
 #define ATTRIBUTE_OPTION(NAME, field, uses, argument, help) \
     { #field, argument, OPTION_TEXT, AT(attributes[ATTR_##NAME]), help },
 
-const struct option request_option_table[] = {
-    { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (required; -: stdin)" },
+#define RULES_OPTION                                                                               \
+    {                                                                                              \
+        "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (required; -: stdin)" \
+    }
+
+#define CELLS_SIZE_OPTIONS(keys_help, bytes_help)                                                             \
+    { "cells-keys", "N", OPTION_COUNT, AT(cells_keys), keys_help, .min = 1, .max = OPTION_CELLS_KEYS_MAX },   \
+    {                                                                                                         \
+        "cells-bytes", "N", OPTION_SIZE, AT(cells_bytes), bytes_help, .min = 1, .max = OPTION_CELLS_BYTES_MAX \
+    }
+
+/* Where counts are in a store, who asks, and when. */
+#define REQUEST_OPTIONS(what_cost_does)                                                                                   \
+    { "counters", "ADDRESS", OPTION_TEXT, AT(counters),                                                                   \
+      "Redis or Valkey server in which rules count unless they are local: the same address as for 'weir serve "           \
+      "--counters'" },                                                                                                    \
+        { "hosts", "N", OPTION_NUMBER, AT(hosts),                                                                         \
+          "number of hosts that share the store of --counters; 0 detects it (default)" },                                 \
+        REQUEST_ATTRIBUTES(ATTRIBUTE_OPTION){                                                                             \
+            "header", "NAME:VALUE", OPTION_LIST, AT(headers),                                                             \
+            "a header of the request, as for curl: 'X-Api-Key: k1'; NAME=VALUE is the same; may be repeated"              \
+        },                                                                                                                \
+        { "descriptor", "KEY=VALUE", OPTION_LIST, AT(entries),                                                            \
+          "an entry of the request's descriptor; may be repeated, and the order counts" },                                \
+        { "cost", "N|UNIT=N", OPTION_LIST, AT(costs), what_cost_does },                                                   \
+    {                                                                                                                     \
+        "now", "TIME", OPTION_TIME, AT(now_us), "decide at this time: RFC 3339 or milliseconds since 1970 (default: now)" \
+    }
+
+const struct option request_check_options[] = {
+    RULES_OPTION,
     { "cells", "FILE", OPTION_TEXT, AT(cells),
-      "the table of counts, shared by all processes that open it. 'weir check' creates a missing one with the first "
-      "charge; 'weir explain' needs an existing one. Without this option the counts begin at 0 and are not kept" },
-    { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
-      "size of a new table, in keys: one for each subject of each limit (500k, 10m)", .min = 1,
-      .max = OPTION_CELLS_KEYS_MAX },
-    { "cells-bytes", "N", OPTION_SIZE, AT(cells_bytes), "size of a new table, in bytes (64m, 1g)", .min = 1,
-      .max = OPTION_CELLS_BYTES_MAX },
-    { "counters", "ADDRESS", OPTION_TEXT, AT(counters),
-      "Redis or Valkey server in which rules count unless they are local: the same address as for 'weir serve "
-      "--counters'" },
-    { "hosts", "N", OPTION_NUMBER, AT(hosts),
-      "number of hosts that share the store of --counters; 0 detects it (default)" },
-    REQUEST_ATTRIBUTES(ATTRIBUTE_OPTION) //
-    { "header", "NAME=VALUE", OPTION_LIST, AT(headers), "a header of the request; may be repeated" },
-    { "descriptor", "KEY=VALUE", OPTION_LIST, AT(entries),
-      "an entry of the request's descriptor; may be repeated, and the order counts" },
-    { "cost", "N|UNIT=N", OPTION_LIST, AT(costs),
-      "how much to charge, of requests (default 1) or of another unit; may be repeated. 0 decides without charging; with "
-      "UNIT=N alone requests cost 0" },
+      "the table of counts, shared by all processes that open it; a missing one is created with the first charge. Without "
+      "this option the counts begin at 0 and are not kept" },
+    CELLS_SIZE_OPTIONS("size of a new table, in keys: one for each subject of each limit (500k, 10m)",
+                       "size of a new table, in bytes (64m, 1g)"),
     { "peek", NULL, OPTION_FLAG, AT(peek), "decide as if the cost were charged, but charge nothing" },
-    { "now", "TIME", OPTION_TIME, AT(now_us), "decide at this time: RFC 3339 or milliseconds since 1970 (default: now)" },
+    REQUEST_OPTIONS("how much to charge, of requests (default 1) or of another unit; may be repeated. 0 decides without "
+                    "charging; with UNIT=N alone requests cost 0"),
     { 0 },
 };
 
-static int read_pairs(const struct command *command, const char *option, const char *allowed,
+/* It accepts what only matters for a charge, so that the options of a check explain it. */
+const struct option request_explain_options[] = {
+    RULES_OPTION,
+    { "cells", "FILE", OPTION_TEXT, AT(cells),
+      "the table of counts, which must exist: 'weir serve' has it as cells in its data folder. Without this option the "
+      "counts are 0" },
+    REQUEST_OPTIONS("how much the request would cost, of requests (default 1) or of another unit; may be repeated. With "
+                    "UNIT=N alone requests cost 0"),
+    CELLS_SIZE_OPTIONS(NULL, NULL),
+    { "peek", NULL, OPTION_FLAG, AT(peek), NULL },
+    { 0 },
+};
+
+/* A name, one of the signs, and a value. */
+static int read_pairs(const struct command *command, const char *option, const char *signs, const char *allowed,
                       const struct option_list *list, struct weir_header *ret)
 {
     for (size_t i = 0; i < list->count; i++) {
-        sv value = weir_str(list->items[i]), name = sv_cut(&value, '=');
-        if (name.len == 0 || !strchr(list->items[i], '='))
-            return options_error(command, "--%s: '%s' is not allowed here; allowed: %s", option, list->items[i], allowed);
-        ret[i] = (struct weir_header){ name, value };
+        const char *item = list->items[i], *sign = strpbrk(item, signs);
+        if (!sign || sign == item)
+            return options_error(command, "--%s: '%s' is not allowed here; allowed: %s", option, item, allowed);
+        ret[i] = (struct weir_header){ sv_of(item, (size_t)(sign - item)), weir_str(sign + 1) };
+        if (*sign == ':')
+            ret[i].value = sv_trim(ret[i].value);
     }
     return -1;
 }
@@ -186,9 +217,9 @@ int request_read(const struct command *command, int argc, char **argv, struct re
     if (status < 0)
         status = read_attributes(command, o->attributes, &request);
     if (status < 0)
-        status = read_pairs(command, "header", "NAME=VALUE", &o->headers, lists->headers);
+        status = read_pairs(command, "header", ":=", "NAME: VALUE or NAME=VALUE", &o->headers, lists->headers);
     if (status < 0)
-        status = read_pairs(command, "descriptor", "KEY=VALUE", &o->entries, lists->entries);
+        status = read_pairs(command, "descriptor", "=", "KEY=VALUE", &o->entries, lists->entries);
     if (status < 0)
         *ret_request = request;
     return status;

@@ -25,7 +25,7 @@ struct request_options {
     struct weir_cost cost_room[WEIR_COSTS_MAX];
 };
 
-extern const struct option request_option_table[];
+extern const struct option request_check_options[], request_explain_options[];
 
 #define REQUEST_OPTIONS_DEFAULT \
     {                           \
@@ -37,7 +37,7 @@ struct request_lists {
     struct weir_header headers[OPTION_LIST_MAX], entries[OPTION_LIST_MAX];
 };
 
-/* Reads argv as `command` (whose options are request_option_table) and fills *ret_request, whose headers and entries go
+/* Reads argv as `command` (whose options are one of these tables) and fills *ret_request, whose headers and entries go
  * into `lists`. Returns -1 to go on, or the exit status. */
 int request_read(const struct command *command, int argc, char **argv, struct request_options *options,
                  struct request_lists *lists, struct weir_request *ret_request);

@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
+#include "rules/reader.h"
 
 enum { WHO_MAX = 200 };
 
@@ -225,6 +226,14 @@ static void verb_names(struct buf *out)
         buf_printf(out, "%s%s", i ? ", " : "", verbs[i].name);
 }
 
+static const char *nearest_verb(const char *name)
+{
+    const char *names[VERBS + 1] = { NULL };
+    for (size_t i = 0; i < VERBS; i++)
+        names[i] = verbs[i].name;
+    return word_nearest(weir_str(name), names);
+}
+
 /* Returns -1 to go on, or the exit status. */
 static int check(const struct verb *verb, char **argv, size_t count, const struct rules_options *o, const char *from)
 {
@@ -235,7 +244,9 @@ static int check(const struct verb *verb, char **argv, size_t count, const struc
         return options_error(&command, "VERB is required: %.*s", SV_FMT(buf_sv(&names)));
     if (!verb) {
         plain_hide_password(argv[0]);
-        return options_error(&command, "unknown verb '%s'; allowed: %.*s", argv[0], SV_FMT(buf_sv(&names)));
+        const char *nearest = nearest_verb(argv[0]);
+        return options_error(&command, "unknown verb '%s'%s%s%s; allowed: %.*s", argv[0], nearest ? " (did you mean " : "",
+                             nearest ? nearest : "", nearest ? "?)" : "", SV_FMT(buf_sv(&names)));
     }
     int status = check_words(verb, argv + 1, count - 1);
     if (status < 0)

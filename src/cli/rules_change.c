@@ -163,7 +163,7 @@ static bool read_limit(sv text, struct rule_limit *ret, struct buf *why)
     CLEANUP(rules_freep) struct rules *rules = rules_read_list(buf_sv(&list), NULL, &report);
     bool good = rules && report.error_count == 0 && rules->rule_count == 1;
     if (good)
-        *ret = rules->rules[0].limits[0];
+        *ret = rules->rules[0]->limits[0];
     else if (report.error_count > 0)
         buf_add(why, report.errors[0].text);
     else
@@ -223,6 +223,7 @@ int rules_throttle(struct rules_call *call)
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, 1 << 20);
     buf_printf(&out, "%s: ", id);
+    limit.algorithm = LIMIT_FIXED_WINDOW; /* as the row has it */
     rule_limit_text(&limit, &out);
     buf_printf(&out, " for each user of %s", call->words[0]);
     if (expires_us != RULE_NEVER_EXPIRES) {

@@ -21,7 +21,8 @@ static void add_comment(struct buf *out, sv text)
 /* One rule as a rules file. */
 static void add_rule(const struct rule *rule, struct buf *out)
 {
-    struct rules one = { .settings = { .ipv6_prefix = 64 }, .rules = (struct rule *)rule, .rule_count = 1 };
+    struct rule *list[] = { (struct rule *)rule };
+    struct rules one = { .settings = { .ipv6_prefix = 64 }, .rules = list, .rule_count = 1 };
     rules_write(&one, out);
 }
 

@@ -9,13 +9,15 @@
 #include "cli/input.h"
 #include "cli/plain_text.h"
 #include "cli/progress.h"
+#include "cli/read_ahead.h"
 #include "cli/request.h"
 #include "cli/simulate.h"
 #include "present/present.h"
 #include "replay/traffic.h"
 
 enum { FORMAT_JSON, FORMAT_COMBINED };
-enum { CELLS_KEYS_DEFAULT = 4000000, OUTPUT_MAX = 256 << 20, SUBJECTS_MAX = 1 << 20 };
+enum { CELLS_KEYS_DEFAULT = 4000000, OUTPUT_MAX = 256 << 20, SUBJECTS_MAX = 1 << 20, LINES_PER_LOOK = 4096 };
+enum { LONG_BYTES = 64 << 20 }; /* of a file, also if it is compressed: some 400,000 lines or more */
 
 struct simulate_options {
     const char *rules;
@@ -33,7 +35,7 @@ static const struct option options[] = {
       "format of INPUT: JSON Lines (default), or an access log of nginx or Apache, common or combined" },
     { "verdicts", NULL, OPTION_FLAG, AT(verdicts), "print only the verdict on each request, one line of JSON each" },
     { "json", NULL, OPTION_FLAG, AT(json), "print the summary as JSON" },
-    { "strict", NULL, OPTION_FLAG, AT(strict), "stop at the first bad line of an access log (default: skip bad lines)" },
+    { "strict", NULL, OPTION_FLAG, AT(strict), "stop at the first bad line (default: skip bad lines)" },
     { "top", "N", OPTION_NUMBER, AT(top), "how many of the most refused subjects to list for each rule (default 10)" },
     { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
       "how many keys can be counted at the same time: one for each subject of each limit (default 4m)", .min = 1,
@@ -53,10 +55,9 @@ static const struct command command = {
         "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules, removes all overrides and keeps the settings; a "
         "whole "
         "document in place of the list replaces all of them.",
-    .footer =
-        "The exit status is 0, or 2 after an error. An error in a line is reported with the line's number. Bad lines of an "
-        "access log are skipped and counted, unless --strict or --verdicts is given.\n\n"
-        "Example:\n  weir simulate --rules rules.yaml --format combined access.log.gz",
+    .footer = "The exit status is 0, or 2 after an error. Bad lines are reported with their numbers, skipped "
+              "and counted, unless --strict or --verdicts is given.\n\n"
+              "Example:\n  weir simulate --rules rules.yaml --format combined access.log.gz",
     .options = options,
 };
 
@@ -68,17 +69,20 @@ struct simulation {
     struct traffic traffic;
 };
 
-static int bad_line(const struct simulation *s, const char *why)
+static int bad_line(const struct simulation *s, uint64_t line, const char *why)
 {
-    plain_printf("%s:%llu: %s", s->name, (unsigned long long)s->input.line, why);
+    plain_printf("%s:%llu: %s", s->name, (unsigned long long)line, why);
     return EXIT_BAD;
 }
 
-/* Clients write what is in an access log, and a log that is rotated or cut ends in half a line. */
-static int skip_line(struct simulation *s, const char *why)
+/* Clients write what is in a log, and a log that is rotated or cut ends in half a line: it is skipped, unless all lines are
+ * wanted. Returns -1 to go on, or the exit status. */
+static int skip_line(struct simulation *s, uint64_t line, const char *why)
 {
+    if (s->options.strict || s->options.verdicts)
+        return bad_line(s, line, why);
     if (s->replay.totals.bad_lines++ < TRAFFIC_BAD_SHOWN)
-        bad_line(s, why);
+        bad_line(s, line, why);
     return -1;
 }
 
@@ -105,7 +109,15 @@ static int set_rules(struct simulation *s, sv text)
     if (report.error_count > 0)
         return EXIT_BAD;
     s->replay.totals.rule_changes++;
-    return replay_set_rules(&s->replay, STEAL(rules), &error) < 0 ? bad_line(s, error.text) : -1;
+    return replay_set_rules(&s->replay, STEAL(rules), &error) < 0 ? bad_line(s, s->input.line, error.text) : -1;
+}
+
+static int print_verdict(const struct weir_request *request, const struct weir_verdict *verdict)
+{
+    char line[VERDICT_JSON_MAX];
+    size_t len = weir_verdict_json(request, verdict, line, sizeof line - 1);
+    line[len] = '\n';
+    return fwrite(line, 1, len + 1, stdout) == len + 1 ? -1 : EXIT_BAD;
 }
 
 static int decide(struct simulation *s)
@@ -115,27 +127,24 @@ static int decide(struct simulation *s)
     struct weir_verdict verdict;
     int code = replay_decide(&s->replay, request, now, &verdict);
     if (code < 0)
-        return bad_line(s, err_text((enum weir_code)code));
-    if (s->options.verdicts) {
-        char line[VERDICT_JSON_MAX];
-        size_t len = weir_verdict_json(request, &verdict, line, sizeof line - 1);
-        line[len] = '\n';
-        return fwrite(line, 1, len + 1, stdout) == len + 1 ? -1 : EXIT_BAD;
-    }
+        return bad_line(s, s->input.line, err_text((enum weir_code)code));
+    if (s->options.verdicts)
+        return print_verdict(request, &verdict);
     return replay_count(&s->replay, request, now, &verdict) ? -1 : cli_error("out of memory");
 }
 
-static int replay_line(struct simulation *s, char *line, size_t len)
+/* ---- JSON Lines ---- */
+
+static int replay_json_line(struct simulation *s, char *line, size_t len)
 {
     char why[TRAFFIC_WHY_MAX];
     if (sv_blank(sv_of(line, len)))
         return -1;
-    bool log = s->options.format == FORMAT_COMBINED;
-    bool not_json = !log && s->input.line == 1 && line[0] != '{';
-    if (!(log ? traffic_from_log : traffic_from_json)(line, len, &s->traffic, why)) {
+    bool not_json = s->input.line == 1 && line[0] != '{';
+    if (!traffic_from_json(line, len, &s->traffic, why)) {
         if (not_json)
             strncat(why, " (for an access log: --format combined)", sizeof why - strlen(why) - 1);
-        return log && !s->options.strict && !s->options.verdicts ? skip_line(s, why) : bad_line(s, why);
+        return skip_line(s, s->input.line, why);
     }
     int status = s->traffic.set_rules ? set_rules(s, weir_str(s->traffic.set_rules)) : decide(s);
     traffic_done(&s->traffic);
@@ -143,17 +152,69 @@ static int replay_line(struct simulation *s, char *line, size_t len)
 }
 
 /* All lines. -1, or the exit status. */
-static int replay_lines(struct simulation *s)
+static int replay_json_lines(struct simulation *s, struct progress *progress)
 {
-    struct progress progress;
     char *line;
     size_t len;
     int more, status = -1;
-    progress_init(&progress, &s->input);
     while (status < 0 && (more = input_next(&s->input, &line, &len)) != 0) {
-        status = more > 0 ? replay_line(s, line, len) : bad_line(s, s->input.why);
-        progress_show(&progress, &s->input);
+        status = more > 0 ? replay_json_line(s, line, len) : bad_line(s, s->input.line, s->input.why);
+        if (s->input.line % LINES_PER_LOOK == 0)
+            progress_show(progress, s->input.line, input_progress(&s->input));
     }
+    return status;
+}
+
+/* ---- access logs ---- */
+
+static int replay_block(struct simulation *s, const struct log_block *block)
+{
+    const struct replay_batch *batch = &s->replay.batch;
+    int status = -1;
+    for (size_t at = 0, count; status < 0 && at < block->count; at += count) {
+        const struct log_line *line = &block->lines[at];
+        count = 1;
+        if (line->why) {
+            status = skip_line(s, line->number, line->why);
+            continue;
+        }
+        count = replay_decide_lines(&s->replay, block, at);
+        if (count == 0)
+            return bad_line(s, line->number, err_text(WEIR_E_NO_MEMORY));
+        for (size_t i = 0; status < 0 && i < count; i++)
+            if (s->options.verdicts)
+                status = print_verdict(&batch->requests[i], &batch->verdicts[i]);
+            else if (!replay_count_line(&s->replay, block, i))
+                status = cli_error("out of memory");
+    }
+    return status;
+}
+
+/* All lines. -1, or the exit status. */
+static int replay_log_lines(struct simulation *s, struct progress *progress)
+{
+    struct read_ahead *ahead = read_ahead_start(&s->input, s->replay.weir->current);
+    if (!ahead)
+        return cli_error("out of memory for reading ahead, or no thread can be started");
+    int status = -1;
+    for (bool ended = false; status < 0 && !ended;) {
+        const struct read_block *block = read_ahead_next(ahead);
+        status = replay_block(s, &block->log);
+        if (status < 0 && block->why)
+            status = bad_line(s, block->failed_line, block->why);
+        progress_show(progress, block->line, block->part);
+        ended = block->ended;
+    }
+    read_ahead_stop(ahead);
+    return status;
+}
+
+static int replay_lines(struct simulation *s)
+{
+    struct progress progress;
+    progress_init(&progress, &s->input);
+    s->replay.brief = !s->options.verdicts;
+    int status = (s->options.format == FORMAT_COMBINED ? replay_log_lines : replay_json_lines)(s, &progress);
     progress_done(&progress);
     return status;
 }
@@ -174,7 +235,7 @@ static int print_summary(struct simulation *s)
 }
 
 /* Returns -1 to go on, or the exit status. */
-static int start(struct simulation *s)
+static int start(struct simulation *s, const char *path)
 {
     static const struct totals_bounds bounds = { SUBJECTS_MAX, SIZE_MAX };
     CLEANUP(buf_done) struct buf text = { 0 };
@@ -182,23 +243,27 @@ static int start(struct simulation *s)
     struct weir_error error;
     if (!load_rules(s->options.rules, &text, &rules))
         return EXIT_BAD;
-    return replay_init(&s->replay, rules, s->options.cells_keys, &bounds, &error) == 0 ? -1 : cli_fail(&error);
+    if (!input_open(&s->input, path)) {
+        rules_free(rules);
+        return cli_error("%s: %s", s->name, s->input.why);
+    }
+    struct replay_size size = { s->options.cells_keys, s->input.bytes >= LONG_BYTES };
+    return replay_init(&s->replay, rules, size, &bounds, &error) == 0 ? -1 : cli_fail(&error);
 }
 
 static int run(struct simulation *s)
 {
-    int status = start(s);
-    if (status >= 0)
-        return status;
     const char *path = s->name;
     s->name = cli_file_name(path);
-    if (!input_open(&s->input, path))
-        return cli_error("%s: %s", s->name, s->input.why);
+    int status = start(s, path);
+    if (status >= 0)
+        return status;
     status = replay_lines(s);
     if (status >= 0)
         return status;
     if (s->replay.totals.bad_lines > 0 && s->replay.totals.requests == 0)
-        return cli_error("%s: no line is a line of an access log", s->name);
+        return cli_error("%s: no line is a %s", s->name,
+                         s->options.format == FORMAT_COMBINED ? "line of an access log" : "request in JSON");
     return s->options.verdicts ? 0 : print_summary(s);
 }
 

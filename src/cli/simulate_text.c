@@ -258,9 +258,9 @@ static void print_warnings(const struct output *p)
     const char *yellow = term_yellow(p->term), *plain = term_plain(p->term);
     char count[COUNT_TEXT_MAX];
     if (t->bad_lines)
-        buf_printf(p->out, "\n%s%s %s skipped, because %s not of an access log.%s\n", yellow,
-                   count_text(t->bad_lines, count), t->bad_lines == 1 ? "line was" : "lines were",
-                   t->bad_lines == 1 ? "it is" : "they are", plain);
+        buf_printf(p->out, "\n%s%s %s skipped, because %s not %s.%s\n", yellow, count_text(t->bad_lines, count),
+                   t->bad_lines == 1 ? "line was" : "lines were", t->bad_lines == 1 ? "it is" : "they are",
+                   t->bad_lines == 1 ? "a request" : "requests", plain);
     if (t->unreadable)
         buf_printf(p->out, "\n%s%s %s an invalid address: rules by ip do not apply to %s.%s\n", yellow,
                    count_text(t->unreadable, count), t->unreadable == 1 ? "request has" : "requests have",

@@ -283,7 +283,7 @@ static int follow(struct sync *s, struct weir_error *error)
     if (changed) {
         CLEANUP(source_reading_done) struct source_reading reading = { 0 };
         s->current = false;
-        code = source_read(s->source, s->last, &reading, error);
+        code = source_read_rules(s->source, s->last, &reading, error);
         if (code == 0)
             code = take_reading(s, &reading, error);
         if (code < 0)

@@ -16,7 +16,7 @@ struct values {
 static const struct option options[] = {
     { "role", "ask|read|operate|admin", OPTION_CHOICE, offsetof(struct values, role),
       "add: what the token may do; ask: ask for decisions; read: see the page and the metrics; operate: also set subjects "
-      "free, override limits, penalise and undo changes; admin: everything" },
+      "free, override limits, penalise and undo changes; admin: also change rules and settings" },
     { "data", "DIR", OPTION_TEXT, offsetof(struct values, data), "data folder of the service; weir-data" },
     { "file", "FILE", OPTION_TEXT, offsetof(struct values, file),
       "file of the tokens, if the service has the option tokens; tokens in the data folder" },
@@ -72,7 +72,7 @@ static int withdraw(const char *path, sv name)
 int cli_token(int argc, char **argv)
 {
     struct values values = { .data = "weir-data", .role = -1 };
-    CLEANUP(buf_done) struct buf path;
+    CLEANUP(buf_done) struct buf path = { 0 };
     size_t words;
     int status = options_read(&command, argc, argv, &values, &words);
     if (status >= 0)

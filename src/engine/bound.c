@@ -56,7 +56,7 @@ static uint64_t penalty_id(const struct hash_key *key, const struct rule *rule)
 static uint32_t by_class(const struct rules *rules, uint32_t *firsts, size_t *first_count, size_t first_cap, uint32_t i)
 {
     for (size_t k = 0; k < *first_count; k++)
-        if (rule_same_by(&rules->rules[firsts[k]], &rules->rules[i]))
+        if (rule_same_by(rules->rules[firsts[k]], rules->rules[i]))
             return firsts[k];
     if (*first_count < first_cap)
         firsts[(*first_count)++] = i;
@@ -77,32 +77,51 @@ static enum counter_kind counter_of(const struct rule *rule, struct bound_sharin
 
 struct binder {
     struct bound *bound;
+    const struct bound *before; /* whose rules are shared; NULL: none is */
     const struct hash_key *key;
-    struct bound_limit *next; /* room for all limits */
+    struct bound_block *block; /* where limits are bound */
+    uint32_t block_number;
+    struct bound_limit *next; /* room for all limits of the block */
+    uint32_t *fresh;          /* numbers of the rules that are not shared; room for all */
+    size_t fresh_count;
     uint32_t
         *first; /* effects by their hash: 1 + the index of the first override that has it; as many as there are slots */
     bool no_memory;
 };
 
+/* Copies a name for verdicts. The id of a rule and the names of its limits are copied one after another, so they are in one
+ * or two cache lines; where they come from they are anywhere. */
+static const char *copy_name(struct binder *b, sv name)
+{
+    char *to = arena_alloc(&b->block->keys, name.len / NAME_PIECE * NAME_PIECE + NAME_PIECE);
+    if (!to) {
+        b->no_memory = true;
+        return "";
+    }
+    return name.len > 0 ? memcpy(to, name.ptr, name.len) : to;
+}
+
 static void bind_limit(struct binder *b, const struct bound_rule *rule, const struct rule_limit *spec, bool first)
 {
     struct bound_limit *limit = b->next++;
-    *limit = (struct bound_limit){
-        .id = limit_id(b->key, rule->rule, spec), .spec = spec, .first = first, .unit = spec->cost_unit
-    };
+    *limit = (struct bound_limit){ .id = limit_id(b->key, rule->rule, spec),
+                                   .name = copy_name(b, spec->name),
+                                   .name_len = (uint8_t)spec->name.len,
+                                   .unnamed = !spec->named,
+                                   .first = first,
+                                   .number = b->block_number << BOUND_PLACE_BITS | (uint32_t)(limit - b->block->limits),
+                                   .spec = spec,
+                                   .unit = spec->cost_unit };
     limit->counts_other = spec->cost_unit.len > 0 || spec->algorithm == LIMIT_CONCURRENT;
-    b->bound->units = b->bound->units || limit->counts_other;
-    b->bound->slots = b->bound->slots || spec->algorithm == LIMIT_CONCURRENT;
     limit_init(&limit->limit, spec->algorithm, spec->given ? LIMIT_MAX_MAX : spec->max, spec->burst, spec->per_us);
     limit->limit.overdraft = spec->overdraft;
     limit->cost_most = spec->overdraft ? limit_overdraft_cost(&limit->limit) : WEIR_AMOUNT_MAX;
-    limit->cost_over = spec->overdraft ? limit->cost_most : WEIR_AMOUNT_MAX + 1;
     if (rule->chooses)
         limit->slice_mark = key_mix(rule->id, spec->max);
     if (rule->counter == COUNTER_CELL)
         return;
     char field[STORE_FIELD_MAX];
-    limit->field = arena_copy(&b->bound->keys, sv_of(field, field_write(field, spec)));
+    limit->field = arena_copy(&b->block->keys, sv_of(field, field_write(field, spec)));
     b->no_memory = b->no_memory || !limit->field.ptr;
 }
 
@@ -123,7 +142,7 @@ static bool is_path(const struct rule_by *by)
 /* Rules do not know how paths are read: /a/ is /a. */
 static const sv *spell_plans(struct binder *b, const struct rule *rule)
 {
-    struct arena *arena = &b->bound->keys;
+    struct arena *arena = &b->block->keys;
     sv *names = ARENA_ARRAY(arena, sv, rule->plan_count);
     for (size_t i = 0; names && i < rule->plan_count; i++) {
         struct facts facts;
@@ -134,50 +153,176 @@ static const sv *spell_plans(struct binder *b, const struct rule *rule)
     return names;
 }
 
-static void bind_rule(struct binder *b, const struct rule *rule, struct bound_set *plans, struct bound_rule *ret)
+/* What a set counts beside requests. */
+static void note_units(const struct bound_set *set, bool *units, bool *slots)
 {
-    struct bound *bound = b->bound;
-    ret->plans = plans;
-    ret->chooses = ret->overridden || rule->plan_count > 0;
-    ret->own = bind_set(b, ret, rule->limits, rule->limit_count);
-    for (size_t i = 0; i < rule->plan_count; i++)
+    for (size_t i = 0; i < set->limit_count; i++) {
+        *units = *units || set->limits[i].counts_other;
+        *slots = *slots || set->limits[i].limit.algorithm == LIMIT_CONCURRENT;
+    }
+}
+
+static void bind_plans(struct binder *b, const struct rule *rule, struct bound_rule *ret)
+{
+    struct bound_set *plans = ARENA_ARRAY(&b->block->keys, struct bound_set, rule->plan_count);
+    b->no_memory = b->no_memory || !plans;
+    for (size_t i = 0; plans && i < rule->plan_count; i++) {
         plans[i] = bind_set(b, ret, rule->plans[i].limits, rule->plans[i].limit_count);
-    ret->by_path = rule->plan_count > 0 && is_path(&rule->plan);
+        note_units(&plans[i], &ret->units, &ret->slots);
+    }
+    ret->plans = plans;
+    ret->by_path = is_path(&rule->plan);
     if (ret->by_path)
         ret->plan_names = spell_plans(b, rule);
+}
+
+static void bind_rule(struct binder *b, const struct rule *rule, struct bound_rule *ret)
+{
+    ret->chooses = ret->overridden || rule->plan_count > 0;
+    ret->name.ptr = copy_name(b, rule->id);
+    ret->own = bind_set(b, ret, rule->limits, rule->limit_count);
+    note_units(&ret->own, &ret->units, &ret->slots);
+    if (rule->plan_count > 0)
+        bind_plans(b, rule, ret);
     for (size_t k = 0; k < rule->by_count; k++)
         ret->by_path = ret->by_path || is_path(&rule->by[k]);
-    bound->by_path = bound->by_path || ret->by_path;
+    ret->one_cell = ret->mode == MODE_ENFORCE && ret->counter == COUNTER_CELL && ret->own.limit_count == 1 &&
+                    !ret->own.limits->counts_other && !ret->chooses && !ret->special && !ret->by_path &&
+                    ret->replace_count == 0;
     if (ret->counter == COUNTER_CELL)
         return;
     char end[KEY_END_MAX];
-    bound->remote = true;
-    ret->key_end = arena_copy(&bound->keys, sv_of(end, key_write_end(end, rule)));
+    ret->key_end = arena_copy(&b->block->keys, sv_of(end, key_write_end(end, rule)));
     b->no_memory = b->no_memory || !ret->key_end.ptr;
 }
 
+static uint16_t refusal_status(const struct rules *rules, const struct rule *rule)
+{
+    uint16_t status = rule->reject.status ? rule->reject.status : rules->settings.reject.status;
+    return status ? status : 429;
+}
+
+static void bind_by(const struct rule *rule, struct bound_rule *ret)
+{
+    ret->plain_by_count = (uint8_t)rule->by_count;
+    for (size_t i = 0; i < rule->by_count; i++) {
+        if (i >= BOUND_BY_PLAIN || attribute_has_name(rule->by[i].attribute)) {
+            ret->plain_by_count = UINT8_MAX;
+            return;
+        }
+        ret->plain_by[i] = (uint8_t)rule->by[i].attribute;
+    }
+}
+
+/* Returns the bits of the attributes on which it depends whether the rule applies, but for those that it counts by. */
+static uint32_t attributes_matched(const struct rule *rule)
+{
+    uint32_t bits = rule->except.user_count > 0 ? UINT32_C(1) << ATTR_USER : 0;
+    for (size_t i = 0; i < rule->match.condition_count; i++)
+        bits |= UINT32_C(1) << rule->match.conditions[i].attribute;
+    return bits;
+}
+
 /* All but the limits. */
-static void init_rules(struct binder *b, struct bound_sharing sharing)
+static struct bound_rule init_rule(const struct binder *b, const struct rule *rule, uint32_t by_class)
+{
+    struct bound_rule ret = {
+        .rule = rule,
+        .name = rule->id,
+        .status = refusal_status(ruleset_rules(b->bound->ruleset), rule),
+        .mode = rule->mode,
+        .by_class = by_class,
+        .counter = counter_of(rule, b->bound->sharing),
+        .id = rule_id(b->key, rule),
+        .penalises = rule->penalty.after > 0 && rule->mode == MODE_ENFORCE,
+        .penalty_id = penalty_id(b->key, rule),
+        .given = rule_limit_is_given(rule),
+    };
+    bind_by(rule, &ret);
+    ret.special = ret.penalises || ret.given;
+    return ret;
+}
+
+static void init_rules(struct binder *b)
 {
     const struct rules *rules = ruleset_rules(b->bound->ruleset);
     uint32_t firsts[32];
     size_t first_count = 0;
     for (uint32_t i = 0; i < rules->rule_count; i++) {
-        const struct rule *rule = &rules->rules[i];
-        b->bound->rules[i] = (struct bound_rule){
-            .rule = rule,
-            .mode = rule->mode,
-            .by_class = by_class(rules, firsts, &first_count, sizeof firsts / sizeof *firsts, i),
-            .counter = counter_of(rule, sharing),
-            .id = rule_id(b->key, rule),
-            .penalises = rule->penalty.after > 0 && rule->mode == MODE_ENFORCE,
-            .penalty_id = penalty_id(b->key, rule),
-        };
-        if (b->bound->rules[i].penalises)
-            b->bound->rules[i].penalty = &rule->penalty;
-        b->bound->rules[i].given = rule_limit_is_given(rule);
-        b->bound->rules[i].special = b->bound->rules[i].penalises || b->bound->rules[i].given;
-        b->bound->leaves_out = b->bound->leaves_out || b->bound->rules[i].given;
+        uint32_t class = by_class(rules, firsts, &first_count, sizeof firsts / sizeof *firsts, i);
+        b->bound->rules[i] = init_rule(b, rules->rules[i], class);
+        b->fresh[b->fresh_count++] = i;
+        b->bound->matches |= attributes_matched(rules->rules[i]);
+    }
+}
+
+/* ---- rules that have not changed ---- */
+
+/* Whether the two versions bind a rule that both have in the same way. They match the same requests, rule by rule, so rules
+ * have the same numbers in both, and count by the same. Limits that nothing uses any more do not outnumber the others. */
+static bool can_share(const struct bound *before, const struct bound *bound)
+{
+    size_t limits = 0;
+    for (unsigned i = 1; before && i < before->block_count; i++)
+        limits += before->blocks[i]->limit_count;
+    return before && ruleset_is_like(before->ruleset, bound->ruleset) && before->block_count < BOUND_BLOCKS_MAX &&
+           limits <= 2 * before->limits_in_use && before->cells == bound->cells &&
+           before->sharing.store == bound->sharing.store && before->sharing.leases == bound->sharing.leases &&
+           ruleset_rules(before->ruleset)->settings.reject.status == ruleset_rules(bound->ruleset)->settings.reject.status;
+}
+
+/* Sets the flags of the whole version that one rule is enough for. */
+static void note_rule(struct bound *bound, const struct bound_rule *rule)
+{
+    bound->by_path = bound->by_path || rule->by_path;
+    bound->remote = bound->remote || rule->counter != COUNTER_CELL;
+    bound->units = bound->units || rule->units;
+    bound->slots = bound->slots || rule->slots;
+    bound->leaves_out = bound->leaves_out || rule->given || rule->replace_count > 0;
+}
+
+/* Instead of sharing it. */
+static void init_again(struct binder *b, uint32_t i)
+{
+    const struct bound_rule *old = &b->before->rules[i];
+    const struct rules *rules = ruleset_rules(b->bound->ruleset);
+    b->bound->rules[i] = init_rule(b, rules->rules[i], old->by_class);
+    b->fresh[b->fresh_count++] = i;
+    b->bound->limits_in_use -= old->own.limit_count;
+    for (size_t k = 0; old->plans && k < old->rule->plan_count; k++)
+        b->bound->limits_in_use -= old->plans[k].limit_count;
+}
+
+/* Takes over rules that have not changed; those that replace others depend on the ids of these, and are bound again. */
+static void share_rules(struct binder *b)
+{
+    struct bound *bound = b->bound;
+    const struct rules *rules = ruleset_rules(bound->ruleset);
+    bound->matches = b->before->matches;
+    bound->limits_in_use = b->before->limits_in_use;
+    for (uint32_t i = 0; i < rules->rule_count; i++) {
+        const struct bound_rule *old = &b->before->rules[i];
+        if (old->rule != rules->rules[i] || old->replaces) {
+            init_again(b, i);
+            continue;
+        }
+        bound->rules[i] = *old;
+        bound->rules[i].overridden = false;
+        note_rule(bound, old);
+    }
+}
+
+/* Those that have an override for the first time, or none any more, are bound again: see bound_rule.chooses. */
+static void bind_overridden_again(struct binder *b)
+{
+    size_t count = ruleset_rules(b->bound->ruleset)->rule_count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct bound_rule *rule = &b->bound->rules[i];
+        bool overridden = rule->overridden;
+        if (rule->own.limits && overridden != b->before->rules[i].overridden) {
+            init_again(b, i);
+            rule->overridden = overridden;
+        }
     }
 }
 
@@ -200,7 +345,7 @@ static struct rule_name *sort_names(const struct bound *bound)
     const struct rules *rules = ruleset_rules(bound->ruleset);
     struct rule_name *names = cleanup_calloc(rules->rule_count + 1, sizeof *names);
     for (size_t i = 0; names && i < rules->rule_count; i++)
-        names[i] = (struct rule_name){ rules->rules[i].id, &bound->rules[i] };
+        names[i] = (struct rule_name){ rules->rules[i]->id, &bound->rules[i] };
     if (names && rules->rule_count > 1)
         qsort(names, rules->rule_count, sizeof *names, compare_names);
     return names;
@@ -229,7 +374,7 @@ static bool bind_replaces(struct bound *bound, const struct rule_name *names, co
                           struct bound_rule *rule)
 {
     size_t rules = ruleset_rules(bound->ruleset)->rule_count;
-    uint32_t *list = ARENA_ARRAY(&bound->keys, uint32_t, from->replace_count);
+    uint32_t *list = ARENA_ARRAY(&bound->blocks[bound->block_count - 1]->keys, uint32_t, from->replace_count);
     for (size_t i = 0; list && i < from->replace_count; i++) {
         const struct bound_rule *other = find_name(names, rules, from->replaces[i]);
         if (other && other != rule)
@@ -243,29 +388,29 @@ static bool bind_replaces(struct bound *bound, const struct rule_name *names, co
 }
 
 /* Returns false if out of memory. */
-static bool bind_replacing(struct bound *bound)
+static bool bind_replacing(struct binder *b)
 {
-    const struct rules *rules = ruleset_rules(bound->ruleset);
+    const struct rules *rules = ruleset_rules(b->bound->ruleset);
     CLEANUP_FREE struct rule_name *names = NULL;
-    for (size_t i = 0; i < rules->rule_count; i++) {
-        if (rules->rules[i].replace_count == 0)
+    for (size_t k = 0; k < b->fresh_count; k++) {
+        uint32_t i = b->fresh[k];
+        if (rules->rules[i]->replace_count == 0)
             continue;
-        if (!names && !(names = sort_names(bound)))
+        if (!names && !(names = sort_names(b->bound)))
             return false;
-        if (!bind_replaces(bound, names, &rules->rules[i], &bound->rules[i]))
+        if (!bind_replaces(b->bound, names, rules->rules[i], &b->bound->rules[i]))
             return false;
     }
-    bound->leaves_out = bound->leaves_out || bound->replaces;
     return true;
 }
 
 static void bind_rules(struct binder *b)
 {
     const struct rules *rules = ruleset_rules(b->bound->ruleset);
-    struct bound_set *plans = b->bound->plans;
-    for (size_t i = 0; i < rules->rule_count; i++) {
-        bind_rule(b, &rules->rules[i], plans, &b->bound->rules[i]);
-        plans += rules->rules[i].plan_count;
+    for (size_t k = 0; k < b->fresh_count; k++) {
+        uint32_t i = b->fresh[k];
+        bind_rule(b, rules->rules[i], &b->bound->rules[i]);
+        note_rule(b->bound, &b->bound->rules[i]);
     }
 }
 
@@ -360,6 +505,7 @@ static uint32_t bind_effect(struct binder *b, struct bound_rule *rule, uint32_t 
             return effects[b->first[slot] - 1];
     b->first[slot] = index + 1;
     table->effects[table->effect_count] = (struct override_effect){ override_set(b, rule, o), o->expires_us };
+    note_units(&table->effects[table->effect_count].set, &b->bound->units, &b->bound->slots);
     return table->effect_count++;
 }
 
@@ -404,17 +550,24 @@ static bool make_table(struct override_table *table, size_t count)
 
 /* ---- the whole ---- */
 
-/* Returns how many limits there are in all sets, each override that denies counted for one. */
-static size_t count_limits(const struct rules *rules, size_t *ret_plans)
+/* Returns how many limits rules have that are not shared. */
+static size_t count_limits(const struct binder *b)
+{
+    const struct rules *rules = ruleset_rules(b->bound->ruleset);
+    size_t count = 0;
+    for (size_t k = 0; k < b->fresh_count; k++) {
+        const struct rule *rule = rules->rules[b->fresh[k]];
+        count += rule->limit_count;
+        for (size_t i = 0; i < rule->plan_count; i++)
+            count += rule->plans[i].limit_count;
+    }
+    return count;
+}
+
+/* Returns how many limits overrides have, each that denies counted for one. */
+static size_t count_override_limits(const struct rules *rules)
 {
     size_t count = rules->override_count;
-    *ret_plans = 0;
-    for (size_t i = 0; i < rules->rule_count; i++) {
-        count += rules->rules[i].limit_count;
-        *ret_plans += rules->rules[i].plan_count;
-        for (size_t k = 0; k < rules->rules[i].plan_count; k++)
-            count += rules->rules[i].plans[k].limit_count;
-    }
     for (size_t i = 0; i < rules->override_count; i++)
         count += rules->overrides[i].limit_count;
     return count;
@@ -429,55 +582,96 @@ static bool bind_overrides(struct binder *b, struct bound_rule **of)
     for (uint32_t i = 0; first && effects && i < rules->override_count; i++)
         if (of[i])
             bind_override(b, of[i], i, effects);
+    b->block->limit_count = (size_t)(b->next - b->block->limits);
     return first && effects;
-}
-
-/* ---- limits by id ---- */
-
-static bool index_limits(struct bound *bound)
-{
-    size_t size = 4, count = bound->limit_count;
-    while (size < 2 * count)
-        size *= 2;
-    bound->by_id = calloc(size, sizeof *bound->by_id);
-    bound->by_id_mask = size - 1;
-    for (size_t i = 0; bound->by_id && i < count; i++) {
-        size_t slot = (size_t)bound->limits[i].id & bound->by_id_mask;
-        while (bound->by_id[slot])
-            slot = (slot + 1) & bound->by_id_mask;
-        bound->by_id[slot] = (uint32_t)i + 1;
-    }
-    return bound->by_id != NULL;
 }
 
 /* ---- all of it ---- */
 
-static bool bind_all(struct bound *bound, struct bound_sharing sharing)
+/* Zeroed, and each member on cache lines of its own. */
+static void *new_lines(size_t count, size_t size)
 {
+    enum { LINE = 64 };
+    void *memory = aligned_alloc(LINE, count * size);
+    if (memory)
+        memset(memory, 0, count * size);
+    return memory;
+}
+
+static void block_free(struct bound_block *block)
+{
+    if (!block || --block->users > 0)
+        return;
+    arena_done(&block->keys);
+    for (size_t i = 0; i < block->limit_count; i++)
+        free(block->limits[i].policy);
+    free(block->limits);
+    free(block);
+}
+
+static bool add_block(struct bound *bound)
+{
+    struct bound_block *block = calloc(1, sizeof *block);
+    if (!block)
+        return false;
+    block->users = 1;
+    bound->blocks[bound->block_count++] = block;
+    return true;
+}
+
+/* The block that limits are bound in from now on. */
+static bool begin_block(struct binder *b, uint32_t number, size_t limit_count)
+{
+    b->block = b->bound->blocks[number];
+    b->block_number = number;
+    b->next = b->block->limits = new_lines(limit_count + 1, sizeof *b->next);
+    b->block->limit_count = b->next ? limit_count : 0;
+    return b->next != NULL;
+}
+
+static bool add_blocks(struct bound *bound, const struct bound *before)
+{
+    if (!add_block(bound))
+        return false;
+    for (unsigned i = 1; before && i < before->block_count; i++) {
+        before->blocks[i]->users++;
+        bound->blocks[bound->block_count++] = before->blocks[i];
+    }
+    return add_block(bound);
+}
+
+static bool bind_all(struct binder *b)
+{
+    struct bound *bound = b->bound;
     const struct rules *rules = ruleset_rules(bound->ruleset);
-    size_t plan_count, limit_count = count_limits(rules, &plan_count);
-    CLEANUP_FREE struct bound_rule **of = cleanup_calloc(rules->override_count + 1, sizeof *of);
-    bound->rules = calloc(rules->rule_count + 1, sizeof *bound->rules);
-    bound->limits = calloc(limit_count + 1, sizeof *bound->limits);
-    bound->plans = calloc(plan_count + 1, sizeof *bound->plans);
-    bound->limit_count = limit_count;
-    if (!of || !bound->rules || !bound->limits || !bound->plans)
+    size_t overrides = rules->override_count;
+    CLEANUP_FREE struct bound_rule **of = cleanup_calloc(overrides + 1, sizeof *of);
+    CLEANUP_FREE uint32_t *fresh = cleanup_calloc(rules->rule_count + 1, sizeof *fresh);
+    b->fresh = fresh;
+    bound->rules = aligned_alloc(_Alignof(struct bound_rule), (rules->rule_count + 1) * sizeof *bound->rules);
+    if (!of || !fresh || !bound->rules || !add_blocks(bound, b->before))
         return false;
-    struct binder b = { .bound = bound, .key = cells_hash_key(bound->cells), .next = bound->limits };
-    init_rules(&b, sharing);
-    if (!bind_replacing(bound))
+    ruleset_load_beside(bound->ruleset, bound->rules, sizeof *bound->rules);
+    if (b->before)
+        share_rules(b);
+    else
+        init_rules(b);
+    if (overrides > 0 && (!find_overridden(bound, of) || !make_table(&bound->overrides, overrides)))
         return false;
-    if (rules->override_count > 0 && (!find_overridden(bound, of) || !make_table(&bound->overrides, rules->override_count)))
+    if (b->before && overrides + ruleset_rules(b->before->ruleset)->override_count > 0)
+        bind_overridden_again(b);
+    size_t limits = count_limits(b);
+    bound->limits_in_use += limits;
+    if (!bind_replacing(b) || !begin_block(b, bound->block_count - 1, limits))
         return false;
-    bind_rules(&b);
-    if (rules->override_count > 0 && !bind_overrides(&b, of))
+    bind_rules(b);
+    if (!begin_block(b, 0, count_override_limits(rules)) || (overrides > 0 && !bind_overrides(b, of)))
         return false;
-    bound->limit_count = (size_t)(b.next - bound->limits);
-    return !b.no_memory && index_limits(bound);
+    return !b->no_memory && bound_index_limits(bound, b->before, fresh, b->fresh_count);
 }
 
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
-              struct weir_error *error)
+              const struct bound *before, struct weir_error *error)
 {
     size_t count = ruleset_rules(ruleset)->rule_count;
     struct bound *bound = calloc(1, sizeof *bound);
@@ -485,9 +679,12 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
         ruleset_free(ruleset);
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", count);
     }
-    *bound = (struct bound){ .ruleset = ruleset, .cells = cells, .wants_user = ruleset_wants_user(ruleset) };
+    *bound =
+        (struct bound){ .ruleset = ruleset, .cells = cells, .sharing = sharing, .wants_user = ruleset_wants_user(ruleset) };
+    bound->hash_key = *cells_hash_key(cells);
     seal_key_init(&bound->seal_key, cells_hash_key(cells), WEIR_RECEIPT_LIMITS);
-    if (!bind_all(bound, sharing)) {
+    struct binder b = { .bound = bound, .before = can_share(before, bound) ? before : NULL, .key = &bound->hash_key };
+    if (!bind_all(&b)) {
         bound_free(bound);
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", count);
     }
@@ -495,18 +692,33 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
     return 0;
 }
 
+static void free_prepared(struct prepared_part *part)
+{
+    for (size_t i = 0; part && i < PREPARED_PART; i++)
+        prepared_plan_free(part->plans[i]);
+    free(part);
+}
+
+void prepared_plan_free(struct prepared_plan *plan)
+{
+    while (plan) {
+        struct prepared_plan *older = plan->older;
+        free(plan);
+        plan = older;
+    }
+}
+
 void bound_free(struct bound *bound)
 {
     if (!bound)
         return;
     ruleset_free(bound->ruleset);
-    arena_done(&bound->keys);
-    for (size_t i = 0; bound->limits && i < bound->limit_count; i++)
-        free(bound->limits[i].policy);
+    for (unsigned i = 0; i < bound->block_count; i++)
+        block_free(bound->blocks[i]);
+    for (size_t i = 0; i < PREPARED_PARTS; i++)
+        free_prepared(bound->prepared[i]);
     free(bound->rules);
-    free(bound->limits);
     free(bound->by_id);
-    free(bound->plans);
     free(bound->overrides.tags);
     free(bound->overrides.slots);
     free(bound->overrides.effects);

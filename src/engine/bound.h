@@ -13,21 +13,32 @@ struct window_cache {
     struct window window;
 };
 
+/* Names that verdicts have are followed by zeros, to a multiple of so many bytes: they are copied in such pieces. */
+enum { NAME_PIECE = 16 };
+
+/* A decision reads the first three cache lines, of a window only the first and the third. Where each request meets another
+ * rule, these come from memory. */
 struct bound_limit {
-    struct limit limit;
-    uint64_t id; /* hash of the cell's identity but for the subject's values */
+    _Alignas(64) struct limit limit;
+    uint64_t id;      /* hash of the cell's identity but for the subject's values */
+    const char *name; /* of spec, as verdict_copy() wants it; that of a rule's own set lies beside the rule's id */
+    /* A cost above cost_most counts as limit_cost_over() says. */
+    uint64_t cost_most;
+    uint8_t name_len;
+    bool unnamed;      /* the rules do not name it */
+    bool first;        /* of its set */
+    bool counts_other; /* it counts something else than the cost in requests */
+    uint32_t number;   /* see bound_limit_at() */
+    struct window_cache cache;
+
     const struct rule_limit *spec;
     sv field; /* its name in the store; only of leased and exact rules */
     uint64_t
-        slice_mark;    /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
-    bool first;        /* of its set */
-    bool counts_other; /* it counts something else than the cost in requests */
-    sv unit;           /* what it counts; empty: requests, or what is in flight */
-    /* A cost above cost_most counts as cost_over: one that never passes, or, with overdraft, the most that can be owed. */
-    uint64_t cost_most, cost_over;
-    struct window_cache cache;
+        slice_mark; /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
+    sv unit;        /* what it counts; empty: requests, or what is in flight */
     struct policy_text *policy; /* made when headers first need it: see src/present/headers.c; freed with the rules */
 };
+_Static_assert(offsetof(struct bound_limit, spec) == 192, "what a decision reads is in three lines");
 
 /* The kinds of counters: see counter.h. */
 enum counter_kind {
@@ -47,28 +58,39 @@ struct bound_set {
         counter; /* the rule's; COUNTER_CELL for an override that denies, since no store is asked about that */
 };
 
+enum { BOUND_BY_PLAIN = 3 };
+
+/* A decision reads the first cache line, unless the rule has something out of the ordinary. */
 struct bound_rule {
-    const struct rule *rule;
-    struct bound_set own;
-    enum rule_mode mode;       /* copies from `rule`, so that a decision need not read it */
-    uint32_t limit_most;       /* in one of its sets */
-    uint32_t by_class;         /* equal for rules with the same `by`: their subjects are hashed once */
-    enum counter_kind counter; /* of its limits, whatever set they are in */
-    bool by_path;              /* or by route: it counts for every reading of the path that it matches */
-    bool chooses;              /* it has plans or overrides: bound_choose() says which limits count */
+    _Alignas(64) struct bound_set own;
+    uint32_t by_class;             /* equal for rules with the same `by`: their subjects are hashed once */
+    uint32_t limit_most;           /* in one of its sets */
+    enum rule_mode mode : 8;       /* copies from `rule`, so that a decision need not read it */
+    enum counter_kind counter : 8; /* of its limits, whatever set they are in */
+    bool by_path;                  /* or by route: it counts for every reading of the path that it matches */
+    bool chooses;                  /* it has plans or overrides: bound_choose() says which limits count */
     bool overridden;
-    bool penalises;           /* `penalty` is not NULL */
-    bool given;               /* requests bring its limit; it does not apply to one that brings none */
-    bool special;             /* it penalises, or its limit is given */
+    bool penalises;                   /* it has a penalty, and is enforced */
+    bool given;                       /* requests bring its limit; it does not apply to one that brings none */
+    bool special;                     /* it penalises, or its limit is given */
+    bool one_cell;                    /* all that it does is to count requests in one cell */
+    uint16_t status;                  /* of its refusals */
+    uint8_t plain_by_count;           /* UINT8_MAX: `by` of the rule says what it counts by; else … */
+    uint8_t plain_by[BOUND_BY_PLAIN]; /* … these, none of which has a name: enum attribute */
+    sv name;                          /* the rule's id, as verdict_copy() wants it */
+    const struct rule *rule;
+
     const uint32_t *replaces; /* the rules that do not count where this one applies, by their number, rising */
     uint32_t replace_count;
-    const struct bound_set *plans;      /* as in `rule` */
-    const sv *plan_names;               /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
-    uint64_t id;                        /* hash of the rule's id */
-    const struct rule_penalty *penalty; /* NULL: it penalises nobody */
-    uint64_t penalty_id;                /* as the id of a limit, for the cell of a subject's penalty */
-    sv key_end;                         /* of its keys in the store: see keys.h */
+    bool units, slots;             /* some limit of its own or of its plans counts something else than requests; slots */
+    const struct bound_set *plans; /* as in `rule` */
+    const sv *plan_names;          /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
+    uint64_t id;                   /* hash of the rule's id */
+    uint64_t penalty_id;           /* as the id of a limit, for the cell of a subject's penalty */
+    sv key_end;                    /* of its keys in the store: see keys.h */
 };
+_Static_assert(sizeof(struct bound_rule) == 128, "copied for each version of the rules");
+_Static_assert(offsetof(struct bound_rule, replaces) == 64, "what a decision reads is in one line");
 
 /* The effect of an override. Many overrides share one effect, which then stays in the cache. */
 struct override_effect {
@@ -92,28 +114,27 @@ struct override_table {
     uint32_t effect_count;
 };
 
-struct bound {
-    struct ruleset *ruleset;
-    struct cells *cells;
-    struct seal_key seal_key; /* of the table's secret */
-    struct bound_rule *rules; /* as in the ruleset */
-    struct bound_limit *limits;
-    size_t limit_count; /* room in `limits`; those that nothing uses are zero */
-    struct bound_set *plans;
-    struct override_table overrides;
-    uint64_t version; /* of the rules of this engine; rises */
-    bool wants_user;  /* some rule looks at the user */
-    bool by_path;     /* some rule counts by path or route */
-    bool remote;      /* some rule is leased or exact */
-    bool units;       /* some limit counts something else than requests */
-    bool slots;       /* some limit counts what is in flight */
-    bool leaves_out;  /* some rule that matches may be left out: it is replaced, or its limit is given */
-    bool replaces;    /* some rule replaces others */
-    uint32_t *by_id;  /* 1 + numbers of limits, by their ids: open addressing, at most half full */
-    size_t by_id_mask;
-    unsigned waiting; /* number of decisions that wait and need these rules; atomic */
-    struct arena keys;
-    struct bound *next_retired;
+/* The rules that apply to the requests of a prepared check: see prepared.c. */
+struct prepared_plan {
+    int64_t from_us, until_us; /* in between they are these: none of them expires */
+    enum {
+        PREPARED_ORDINARY, /* it cannot be said beforehand: ask weir_check */
+        PREPARED_RULES,    /* `rules` apply */
+        PREPARED_CELL,     /* one rule applies, and all that it does is to count in one cell */
+    } kind;
+    uint32_t rule_count;
+    struct hash subject;        /* PREPARED_CELL: of the values of `by` before the one that varies, which is the last */
+    struct weir_verdict passes; /* PREPARED_CELL, if `same`: what is the same in all verdicts on requests that pass */
+    bool same;
+    struct prepared_plan *older;
+    unsigned age; /* how many older ones there are */
+    uint32_t rules[];
+};
+
+/* Prepared checks of a handle have numbers below PREPARED_MAX. */
+enum { PREPARED_PART = 64, PREPARED_PARTS = 64, PREPARED_MAX = PREPARED_PART * PREPARED_PARTS };
+struct prepared_part {
+    struct prepared_plan *plans[PREPARED_PART];
 };
 
 /* Without a store all rules count in the cells, whatever they say. */
@@ -121,17 +142,74 @@ struct bound_sharing {
     bool store;  /* this process has a store: rules count there unless they say otherwise */
     bool leases; /* leased rules count in slices even without a store: a lender may come later */
 };
+
+/* The limits that were bound for one version of the rules, and the texts of these rules. Later versions share them. */
+struct bound_block {
+    struct bound_limit *limits;
+    size_t limit_count; /* room; those that nothing uses are zero */
+    struct arena keys;
+    unsigned users; /* versions of the rules of one handle, which frees one at a time */
+};
+/* Blocks of a version: one for the limits of its overrides, which is not shared, as many as sets of rules can share, and
+ * its own. The number of a limit is that of its block, and its place there. */
+enum { BOUND_BLOCKS_MAX = RULES_BASES_MAX + 2, BOUND_PLACE_BITS = 25 };
+_Static_assert(BOUND_BLOCKS_MAX < 1 << (32 - BOUND_PLACE_BITS), "1 + a number fits into 32 bits");
+_Static_assert(RULES_VALUES_MAX + RULES_OVERRIDES_MAX * RULE_LIMITS_MAX < 1 << BOUND_PLACE_BITS, "limits of a set");
+
+struct bound {
+    /* What every decision reads. */
+    struct ruleset *ruleset;
+    struct cells *cells;
+    struct hash_key hash_key; /* of the cells: subjects and limits are hashed with it */
+    struct bound_rule *rules; /* as in the ruleset */
+    uint64_t version;         /* of the rules of this engine; rises */
+    bool wants_user;          /* some rule looks at the user */
+    bool by_path;             /* some rule counts by path or route */
+    bool remote;              /* some rule is leased or exact */
+    bool units;               /* some limit counts something else than requests */
+    bool slots;               /* some limit counts what is in flight */
+    bool leaves_out;          /* some rule that matches may be left out: it is replaced, or its limit is given */
+    bool replaces;            /* some rule replaces others */
+    uint32_t matches;         /* bits of the attributes that conditions and exceptions of rules look at */
+
+    struct prepared_part *prepared[PREPARED_PARTS]; /* by number; atomic, as are their plans: made when they are needed */
+    struct bound_block *blocks[BOUND_BLOCKS_MAX];   /* that of the overrides comes first, its own last */
+    unsigned block_count;
+    size_t limits_in_use; /* of rules */
+    struct bound_sharing sharing;
+    struct override_table overrides;
+    uint32_t *by_id; /* 1 + numbers of limits, by their ids: open addressing, at most half full */
+    size_t by_id_mask;
+    unsigned waiting; /* number of decisions that wait and need these rules; atomic */
+    struct bound *next_retired;
+    struct seal_key seal_key; /* of the table's secret */
+};
+
+/* Takes over the ruleset. `before` (may be NULL): the rules that these follow, of the same cells. If the two rulesets share
+ * their indexes, rules that have not changed are not bound again. */
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
-              struct weir_error *error);
+              const struct bound *before, struct weir_error *error);
 void bound_free(struct bound *bound);
+/* Makes by_id, once all rules are bound. `before`: whose rules are shared, all but these; NULL: none is. False: no memory.
+ */
+bool bound_index_limits(struct bound *bound, const struct bound *before, const uint32_t *fresh, size_t fresh_count);
+void prepared_plan_free(struct prepared_plan *plan); /* and the older ones */
+/* Returns the limit with this number, or NULL if there is none. */
+static inline struct bound_limit *bound_limit_at(const struct bound *bound, uint32_t number)
+{
+    uint32_t block = number >> BOUND_PLACE_BITS, place = number & ((UINT32_C(1) << BOUND_PLACE_BITS) - 1);
+    return block < bound->block_count && place < bound->blocks[block]->limit_count ? &bound->blocks[block]->limits[place]
+                                                                                   : NULL;
+}
 /* Returns the next limit with this id, or NULL after the last one: those of plans and overrides have the same. *slot is 0
  * at first. */
 static inline const struct bound_limit *bound_next_limit(const struct bound *bound, uint64_t id, size_t *slot)
 {
     for (uint32_t number; (number = bound->by_id[((size_t)id + *slot) & bound->by_id_mask]) != 0;) {
+        const struct bound_limit *limit = bound_limit_at(bound, number - 1);
         ++*slot;
-        if (bound->limits[number - 1].id == id)
-            return &bound->limits[number - 1];
+        if (limit->id == id)
+            return limit;
     }
     return NULL;
 }
@@ -182,13 +260,22 @@ static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subjec
 {
     return key_mix(limit->id, subject);
 }
+/* Returns what a cost above cost_most counts as: one that never passes, or, with overdraft, the most that can be owed. */
+static inline uint64_t limit_cost_over(const struct bound_limit *limit)
+{
+    return limit->limit.overdraft ? limit->cost_most : WEIR_AMOUNT_MAX + 1;
+}
+static inline uint64_t limit_cost_within(const struct bound_limit *limit, uint64_t cost)
+{
+    return __builtin_expect(cost <= limit->cost_most, 1) ? cost : limit_cost_over(limit);
+}
 /* Returns what a request costs a limit: at most WEIR_AMOUNT_MAX + 1, which never passes, so that no sum of counts
  * overflows. A limit with overdraft has a smaller bound, and passes it: see limit_overdraft_cost. */
 uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_request *request);
 static inline uint64_t limit_cost(const struct bound_limit *limit, const struct weir_request *request)
 {
-    uint64_t cost = __builtin_expect(limit->counts_other, 0) ? limit_cost_by_unit(limit, request) : request->cost;
-    return cost <= limit->cost_most ? cost : limit->cost_over;
+    return limit_cost_within(limit,
+                             __builtin_expect(limit->counts_other, 0) ? limit_cost_by_unit(limit, request) : request->cost);
 }
 struct window limit_current_window(const struct bound_limit *limit, int64_t now_us);
 

@@ -1,6 +1,7 @@
 /* Deciding on a request, and on a batch of them. */
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "engine/counter.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
@@ -16,17 +17,24 @@ static sv ask_user(const struct weir *weir, const struct weir_request *request, 
     return sv_of(buf, len < cap ? len : cap);
 }
 
-const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
-                                 sv *ret_user)
+static inline const struct bound *acquire_in(struct weir *weir, const struct weir_request *request,
+                                             char user_buf[WEIR_USER_MAX], sv *ret_user, void ***ret_slot)
 {
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    const struct bound *bound = hazard_acquire_in((void *const *)&weir->current, ret_slot);
     *ret_user = request->user;
     if (!bound || ret_user->len || !weir->options.user_id || !bound->wants_user)
         return bound;
     /* Nothing is held meanwhile: the callback may do what it likes. */
-    hazard_release();
+    hazard_release_in(*ret_slot);
     *ret_user = ask_user(weir, request, user_buf, WEIR_USER_MAX);
-    return hazard_acquire((void *const *)&weir->current);
+    return hazard_acquire_in((void *const *)&weir->current, ret_slot);
+}
+
+const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
+                                 sv *ret_user)
+{
+    void **slot;
+    return acquire_in(weir, request, user_buf, ret_user, &slot);
 }
 
 /* ---- several requests ---- */
@@ -85,48 +93,62 @@ void users_done(struct users *users)
 
 /* ---- one decision ---- */
 
-/* A decision with more counters than fit on the stack. */
-static __attribute__((noinline)) int decide_large(const struct bound *bound, const struct weir_request *request,
-                                                  const sv *users, int64_t now_us, size_t needed, struct weir_verdict *ret)
+/* A decision with room for the counters of most requests. It grows for the others. */
+struct roomy {
+    struct decision d;
+    struct counter counters[COUNTERS_INLINE], *order[COUNTERS_INLINE];
+};
+
+static inline struct decision *roomy_init(struct roomy *r, struct weir_verdict *ret)
 {
-    for (;;) {
-        struct decision d = { .cap = needed, .verdict = ret };
-        void *memory = needed ? malloc(needed * (sizeof *d.counters + sizeof *d.order)) : NULL;
-        if (!memory) {
-            parts_unjudged(request, ret);
-            return WEIR_E_NO_MEMORY;
-        }
-        d.counters = memory;
-        d.order = (struct counter **)(d.counters + needed);
-        bool planned = decision_plan(&d, bound, request, users, now_us, &needed);
-        if (planned)
-            decision_run(&d);
-        free(memory);
-        if (planned)
-            return 0;
-    }
+    r->d.counters = r->counters;
+    r->d.order = r->order;
+    r->d.cap = COUNTERS_INLINE;
+    r->d.grows = true;
+    r->d.grown = NULL;
+    r->d.verdict = ret;
+    return &r->d;
+}
+
+/* Runs a decision that grows, if there was memory to plan it. */
+static inline int run_planned(struct decision *d, bool planned, const struct weir_request *request)
+{
+    if (__builtin_expect(planned, 1))
+        decision_run(d);
+    else
+        parts_unjudged(request, d->verdict);
+    if (__builtin_expect(d->grown != NULL, 0))
+        free(d->grown);
+    return planned ? 0 : WEIR_E_NO_MEMORY;
 }
 
 /* All rules count in cells. */
 static inline int decide_one(const struct bound *bound, const struct weir_request *request, const sv *users, int64_t now_us,
                              struct weir_verdict *ret)
 {
-    struct counter counters[COUNTERS_INLINE], *order[COUNTERS_INLINE];
-    struct decision d;
+    struct roomy room;
+    struct decision *d = roomy_init(&room, ret);
     size_t needed;
-    d.counters = counters;
-    d.order = order;
-    d.cap = COUNTERS_INLINE;
-    d.verdict = ret;
-    if (__builtin_expect(!decision_plan(&d, bound, request, users, now_us, &needed), 0))
-        return decide_large(bound, request, users, now_us, needed, ret);
-    decision_run(&d);
-    return 0;
+    return run_planned(d, decision_plan(d, bound, request, users, now_us, &needed), request);
+}
+
+/* The request was made for other rules than these. */
+static inline bool are_others(const struct bound *bound, uint64_t rules)
+{
+    return __builtin_expect(rules != 0 && rules != bound->version, 0);
+}
+
+int weir_decide_matched(const struct bound *bound, const struct matched *m, struct weir_verdict *ret)
+{
+    struct roomy room;
+    struct decision *d = roomy_init(&room, ret);
+    size_t needed;
+    return run_planned(d, decision_plan_matched(d, bound, m, &needed), m->request);
 }
 
 /* Several that are decided together, or one that does something else with its costs than most. */
-static __attribute__((noinline)) int check_special(struct weir *weir, const struct weir_request *request, int64_t now_us,
-                                                   int64_t until_us, struct weir_verdict *ret_verdict)
+static __attribute__((noinline)) int check_special(struct weir *weir, uint64_t rules, const struct weir_request *request,
+                                                   int64_t now_us, int64_t until_us, struct weir_verdict *ret_verdict)
 {
     struct users users;
     if (!request_valid(request)) {
@@ -138,8 +160,14 @@ static __attribute__((noinline)) int check_special(struct weir *weir, const stru
         parts_unjudged(request, ret_verdict);
         return WEIR_E_NO_MEMORY;
     }
-    int r = bound->remote ? weir_check_remote(weir, bound, request, users.of, now_us, until_us, ret_verdict)
+    int r;
+    if (are_others(bound, rules)) {
+        parts_unjudged(request, ret_verdict);
+        r = WEIR_E_CHANGED;
+    } else {
+        r = bound->remote ? weir_check_remote(weir, bound, request, users.of, now_us, until_us, ret_verdict)
                           : decide_one(bound, request, users.of, now_us, ret_verdict);
+    }
     hazard_release();
     users_done(&users);
     return r;
@@ -150,97 +178,50 @@ static inline bool is_special(const struct weir_request *request)
     return __builtin_expect(request->with || request->charging != WEIR_CHARGE_IF_ROOM, 0);
 }
 
-static inline int weir_check_until(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
-                                   struct weir_verdict *ret_verdict)
+/* rules: see weir_check_for; 0: the request was made for any. */
+static inline int weir_check_until(struct weir *weir, uint64_t rules, const struct weir_request *request, int64_t now_us,
+                                   int64_t until_us, struct weir_verdict *ret_verdict)
 {
     char user_buf[WEIR_USER_MAX];
     sv user;
+    void **slot;
     if (!clock_valid(now_us)) {
         parts_unjudged(request, ret_verdict);
         return WEIR_E_INVALID;
     }
     if (is_special(request))
-        return check_special(weir, request, now_us, until_us, ret_verdict);
-    const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
+        return check_special(weir, rules, request, now_us, until_us, ret_verdict);
+    const struct bound *bound = acquire_in(weir, request, user_buf, &user, &slot);
     if (!bound) {
         verdict_unjudged(ret_verdict, request);
         return WEIR_E_NO_MEMORY;
     }
+    if (are_others(bound, rules)) {
+        hazard_release_in(slot);
+        verdict_unjudged(ret_verdict, request);
+        return WEIR_E_CHANGED;
+    }
     int r = bound->remote ? weir_check_remote(weir, bound, request, &user, now_us, until_us, ret_verdict)
                           : decide_one(bound, request, &user, now_us, ret_verdict);
-    hazard_release();
+    hazard_release_in(slot);
     return r;
 }
 
 int weir_check(struct weir *weir, const struct weir_request *request, int64_t now_us, struct weir_verdict *ret_verdict)
 {
-    return weir_check_until(weir, request, now_us, -1, ret_verdict);
+    return weir_check_until(weir, 0, request, now_us, -1, ret_verdict);
 }
 
 int weir_check_soon(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
                     struct weir_verdict *ret_verdict)
 {
-    return weir_check_until(weir, request, now_us, until_us < 0 ? 0 : until_us, ret_verdict);
+    return weir_check_until(weir, 0, request, now_us, until_us < 0 ? 0 : until_us, ret_verdict);
 }
 
-const struct weir_attribute *weir_attribute(size_t i)
+int weir_check_for(struct weir *weir, uint64_t rules, const struct weir_request *request, int64_t now_us, int64_t until_us,
+                   struct weir_verdict *ret_verdict)
 {
-#define PUBLIC_ATTRIBUTE(NAME, field, uses, ...) \
-    { (uses) & (IN_MATCH | IN_BY) ? #field : NULL, offsetof(struct weir_request, field), ((uses)&IS_ADDRESS) != 0 },
-    static const struct weir_attribute all[] = { REQUEST_ATTRIBUTES(PUBLIC_ATTRIBUTE) };
-    for (enum attribute k = 0; k < REQUEST_ATTRIBUTE_COUNT; k++)
-        if (all[k].name && i-- == 0)
-            return &all[k];
-    return NULL;
-}
-
-/* A name that is not an attribute of rules, such as the cost, matters to all rules. */
-static bool some_rule_looks_at(const struct bound *bound, const char *attribute, int64_t now_us)
-{
-    sv name = weir_str(attribute);
-    char lower[RULE_NAME_MAX];
-    if (sv_starts(name, SV("header:"))) {
-        name = sv_from(name, strlen("header:"));
-        for (size_t i = 0; i < name.len && i < sizeof lower; i++)
-            lower[i] = ascii_lower(name.ptr[i]);
-        return name.len <= sizeof lower && ruleset_looks_at(bound->ruleset, ATTR_HEADER, sv_of(lower, name.len), now_us);
-    }
-    if (sv_starts(name, SV("descriptor:")))
-        return ruleset_looks_at(bound->ruleset, ATTR_DESCRIPTOR, (sv){ 0 }, now_us);
-    enum attribute found = attribute_find(name);
-    if (found == ATTRIBUTE_COUNT || !(attribute_table[found].uses & (IN_MATCH | IN_BY)))
-        return true;
-    return ruleset_looks_at(bound->ruleset, found, (sv){ 0 }, now_us);
-}
-
-enum weir_take weir_repeated(struct weir *weir, const char *attribute, struct weir_str header, int64_t now_us,
-                             struct weir_verdict *ret_verdict)
-{
-    static const enum weir_take takes[] = {
-        [REPEATED_REFUSE] = WEIR_TAKE_NONE, [REPEATED_FIRST] = WEIR_TAKE_FIRST, [REPEATED_LAST] = WEIR_TAKE_LAST
-    };
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    if (!bound) {
-        verdict_unjudged(ret_verdict, NULL);
-        return WEIR_TAKE_NONE;
-    }
-    enum weir_take take = takes[ruleset_rules(bound->ruleset)->settings.repeated_headers];
-    if (take == WEIR_TAKE_NONE && !some_rule_looks_at(bound, attribute, now_us))
-        take = WEIR_TAKE_FIRST;
-    hazard_release();
-    if (take == WEIR_TAKE_NONE)
-        verdict_repeated(ret_verdict, header);
-    return take;
-}
-
-bool weir_trusts(struct weir *weir, sv address)
-{
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    if (!bound)
-        return false;
-    bool trusts = ruleset_trusts(bound->ruleset, address);
-    hazard_release();
-    return trusts;
+    return weir_check_until(weir, rules, request, now_us, until_us < 0 ? 0 : until_us, ret_verdict);
 }
 
 /* ---- batches ---- */
@@ -285,24 +266,45 @@ static void run_some(struct decision *decisions, size_t count)
     }
 }
 
-/* Plans as many requests as there is room for, which starts loading their cells; then decides them. Returns how many. */
+/* Requests that are planned, which starts loading their cells, and then decided. */
+struct batch {
+    struct counter counters[BATCH_ROOM], *order[BATCH_ROOM];
+    struct decision decisions[BATCH];
+    size_t count, used;
+};
+
+/* The next decision, to be planned. */
+static struct decision *batch_next(struct batch *batch, struct weir_verdict *ret)
+{
+    struct decision *d = &batch->decisions[batch->count];
+    d->counters = batch->counters + batch->used;
+    d->order = batch->order;
+    d->cap = BATCH_ROOM - batch->used;
+    d->grows = false;
+    d->verdict = ret;
+    return d;
+}
+
+static void batch_planned(struct batch *batch)
+{
+    batch->used += batch->decisions[batch->count++].count;
+}
+
+/* Plans as many requests as there is room for, and decides them. Returns how many. */
 static size_t decide_some(const struct bound *bound, const struct weir_request *requests, size_t count, int64_t now_us,
                           struct weir_verdict *ret)
 {
-    struct counter counters[BATCH_ROOM], *order[BATCH_ROOM];
-    struct decision decisions[BATCH];
-    size_t n = 0, used = 0, needed;
-    for (; n < count && n < BATCH; used += decisions[n++].count) {
-        struct decision *d = &decisions[n];
-        d->counters = counters + used;
-        d->order = order;
-        d->cap = BATCH_ROOM - used;
-        d->verdict = &ret[n];
-        if (is_special(&requests[n]) || !decision_plan(d, bound, &requests[n], &requests[n].user, now_us, &needed))
+    struct batch batch;
+    size_t needed;
+    batch.count = batch.used = 0;
+    for (size_t i = 0; i < count && i < BATCH; i++) {
+        struct decision *d = batch_next(&batch, &ret[i]);
+        if (is_special(&requests[i]) || !decision_plan(d, bound, &requests[i], &requests[i].user, now_us, &needed))
             break;
+        batch_planned(&batch);
     }
-    run_some(decisions, n);
-    return n;
+    run_some(batch.decisions, batch.count);
+    return batch.count;
 }
 
 /* One that does not go with the others. */
@@ -352,4 +354,54 @@ int weir_check_batch(struct weir *weir, const struct weir_request *requests, siz
     }
     hazard_release();
     return result;
+}
+
+/* Close together, so that the CPU translates the addresses of several cells at a time: in a large table that takes longer
+ * than to plan the request. A subject with limits of its own has other cells, which are loaded when it is planned. */
+static void prefetch_cells(const struct bound *bound, const struct matched *requests, size_t count)
+{
+    for (size_t i = 0; i < count && i < BATCH; i++) {
+        const struct matched *m = &requests[i];
+        for (size_t k = 0; m->subjects && k < m->rule_count; k++) {
+            const struct bound_set *set = &bound->rules[m->rules[k]].own;
+            for (size_t limit = 0; limit < set->limit_count; limit++)
+                cells_prefetch(bound->cells, cell_key(&set->limits[limit], m->subjects[k]));
+        }
+    }
+}
+
+/* The same as decide_some. */
+static size_t decide_some_matched(const struct bound *bound, const struct matched *requests, size_t count,
+                                  struct weir_verdict *ret)
+{
+    struct batch batch;
+    size_t needed;
+    batch.count = batch.used = 0;
+    prefetch_cells(bound, requests, count);
+    for (size_t i = 0; i < count && i < BATCH; i++) {
+        if (!decision_plan_matched(batch_next(&batch, &ret[i]), bound, &requests[i], &needed))
+            break;
+        batch_planned(&batch);
+    }
+    run_some(batch.decisions, batch.count);
+    return batch.count;
+}
+
+size_t weir_check_matched(struct weir *weir, const struct matched *requests, size_t count,
+                          struct weir_verdict *ret_verdicts)
+{
+    size_t done = 0;
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound)
+        return 0;
+    CHECK(!bound->remote);
+    while (done < count) {
+        const struct matched *m = &requests[done];
+        size_t n = decide_some_matched(bound, m, count - done, ret_verdicts + done);
+        if (n == 0 && decide_one(bound, m->request, &m->request->user, m->now_us, &ret_verdicts[done]) < 0)
+            break;
+        done += n > 0 ? n : 1;
+    }
+    hazard_release();
+    return done;
 }

@@ -6,9 +6,13 @@
 uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts)
 {
     struct hash h;
-    hash_init(&h, cells_hash_key(bound->cells));
-    for (size_t i = 0; i < rule->rule->by_count; i++)
-        subject_add(&h, facts_attribute(facts, &rule->rule->by[i]));
+    hash_init(&h, &bound->hash_key);
+    if (__builtin_expect(rule->plain_by_count != UINT8_MAX, 1))
+        for (size_t i = 0; i < rule->plain_by_count; i++)
+            subject_add(&h, facts_text(facts, (enum attribute)rule->plain_by[i]));
+    else
+        for (size_t i = 0; i < rule->rule->by_count; i++)
+            subject_add(&h, facts_attribute(facts, &rule->rule->by[i]));
     return hash_final(&h);
 }
 

@@ -203,7 +203,6 @@ static enum counter_outcome take_standin_cell(struct decision *d, struct counter
     return cell_taken(c, cells_take(d->bound->cells, &c->ask, &c->taken));
 }
 
-/* The cell is charged before the debt: a process that dies between the two has counted too much on this host. */
 /* The slice that was too short may have come since. Nothing may pass on a limit that is overdrawn, so it pays: see
  * lender_answer(). */
 static void pay_with_slice(struct decision *d, struct counter *c)
@@ -222,15 +221,25 @@ static void pay_with_slice(struct decision *d, struct counter *c)
 static enum counter_outcome take_standin(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
-    c->on_hold = false;
+    c->on_hold = rc->owes = false;
     rc->spent = 0;
     enum counter_outcome outcome = rc->standin == ON_FAILURE_LOCAL ? take_standin_cell(d, c) : look_at_standin(d, c);
     c->held = outcome == COUNTER_FITS;
-    if (c->held)
-        rc->owed = owe(d, c, &rc->share, c->ask.cost);
-    if (c->held && counter_limit(c)->overdraft && c->rule->counter == COUNTER_SLICE)
-        pay_with_slice(d, c);
     return outcome;
+}
+
+void counters_owe(struct decision *d)
+{
+    for (size_t i = 0; i < d->enforced; i++) {
+        struct counter *c = &d->counters[i];
+        if (c->kind != COUNTER_STANDIN || !c->held)
+            continue;
+        struct remote_counter *rc = remote_of(d, c);
+        rc->owed = owe(d, c, &rc->share, c->ask.cost);
+        rc->owes = true;
+        if (counter_limit(c)->overdraft && c->rule->counter == COUNTER_SLICE)
+            pay_with_slice(d, c);
+    }
 }
 
 static void give_back_standin(struct decision *d, struct counter *c)
@@ -238,7 +247,7 @@ static void give_back_standin(struct decision *d, struct counter *c)
     const struct remote_counter *rc = remote_of(d, c);
     if (rc->standin == ON_FAILURE_LOCAL)
         give_back_cell(d, c);
-    if (counter_limit(c)->algorithm == LIMIT_CONCURRENT)
+    if (counter_limit(c)->algorithm == LIMIT_CONCURRENT || !rc->owes)
         return;
     if (rc->spent > 0)
         slice_unspend(d->bound->cells, slice_cell(d, c), rc->end_us, rc->spent);
@@ -370,11 +379,18 @@ static void give_back_slice_any(struct decision *d, struct counter *c)
     set_counted(c, *c->state, true);
 }
 
+static bool may_have_been_asked(const struct decision *d, const struct remote_counter *rc)
+{
+    if (!rc->cell)
+        return false;
+    return d->remote->late || (rc->of->result != STORE_UNSENT && rc->of->result != STORE_UNTRIED);
+}
+
 /* Gives nothing back here if the store was asked to, because it may have done so: to give back twice would admit too much,
  * and to give back nothing is safe. */
 static void give_back_standin_any(struct decision *d, struct counter *c)
 {
-    if (remote_of(d, c)->cell && (d->remote->late || d->remote->call.result != STORE_UNSENT)) {
+    if (may_have_been_asked(d, remote_of(d, c))) {
         set_counted(c, *c->state, true);
         return;
     }

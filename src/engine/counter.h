@@ -4,7 +4,7 @@
  *   cell      reads the cell           charges it                   refunds it
  *   slice     reads the slice          spends from it               puts it back
  *   store     nothing: the store looks at, takes and refuses all of its counters in one call
- *   stand-in  reads its cell           charges it, notes a debt     refunds it, takes the debt back
+ *   stand-in  reads its cell           charges it                   refunds it, takes the debt back
  *
  * A fifth operation, charge, is for weir_charge: it counts a cost whether or not there is room, and never waits. A cell is
  * then beyond its max; a slice is spent, and the rest becomes a debt to the store; a counter in the store has a debt there.
@@ -78,6 +78,10 @@ static inline enum counter_outcome counter_take_looked(struct decision *d, struc
  * them. */
 void counters_insist(struct decision *d, size_t from, size_t end);
 
+/* The request has passed: what stand-ins have let through is owed to the store. Not sooner, since the decision may have
+ * waited for other servers of the store, and a debt that others pay meanwhile cannot be taken back. The cell was charged
+ * before: a process that dies between the two has counted too much on this host. */
+void counters_owe(struct decision *d);
 /* Does nothing to a counter that is not held. */
 void counter_give_back(struct decision *d, struct counter *c);
 /* A cell that refuses has to know it. Otherwise its subject would be locked out by a clock that was wrong, or would be

@@ -4,17 +4,15 @@
  * own, charged only if the request passed. */
 #include "engine/decision.h"
 
-#include <stdlib.h>
-
 #include "base/check.h"
-#include "engine/counter.h"
 #include "engine/handle.h"
+#include "engine/one_cell.h"
+#include "engine/order.h"
 #include "engine/parts.h"
 #include "engine/penalty.h"
 #include "engine/receipt.h"
 #include "engine/remote.h"
 #include "engine/tell.h"
-#include "engine/verdict.h"
 
 enum { STALE_TRIES = 3 }; /* then the store's clock is not to be trusted */
 
@@ -44,43 +42,6 @@ static enum counter_outcome look_at_all(struct decision *d, const struct group *
     return worst;
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-    const struct counter *x = *(struct counter *const *)a, *y = *(struct counter *const *)b;
-    int order = (x->ask.key > y->ask.key) - (x->ask.key < y->ask.key);
-    return order ? order : (x > y) - (x < y);
-}
-
-enum { RANKED = 8 };
-
-/* A few counters are placed by counting those before them: keys are random, and every branch on them would be predicted
- * wrongly half of the time. */
-static void order_few(const struct group *g)
-{
-    for (size_t i = 0; i < g->count; i++) {
-        uint64_t key = g->counters[i].ask.key;
-        size_t rank = 0;
-        for (size_t k = 0; k < i; k++)
-            rank += g->counters[k].ask.key <= key;
-        for (size_t k = i + 1; k < g->count; k++)
-            rank += g->counters[k].ask.key < key;
-        g->order[rank] = &g->counters[i];
-    }
-}
-
-/* Every decision takes its counters in one order, that of the keys of their cells, whatever their kind. Otherwise two
- * requests for the same two cells could each get the one that the other wants next. */
-static void order_by_key(const struct group *g)
-{
-    if (g->count <= RANKED) {
-        order_few(g);
-        return;
-    }
-    for (size_t i = 0; i < g->count; i++)
-        g->order[i] = &g->counters[i];
-    qsort(g->order, g->count, sizeof *g->order, compare_keys);
-}
-
 static enum counter_outcome take_in_order(struct decision *d, const struct group *g)
 {
     for (size_t i = 0; i < g->count; i++) {
@@ -104,7 +65,7 @@ static enum counter_outcome take_group(struct decision *d, const struct group *g
     enum counter_outcome outcome = look_at_all(d, g, charge);
     if (outcome != COUNTER_FITS || !charge)
         return outcome;
-    order_by_key(g);
+    counters_order(g->counters, g->count, g->order);
     return take_in_order(d, g);
 }
 
@@ -119,6 +80,39 @@ static void give_back_all(struct decision *d)
         counter_give_back(d, &d->counters[i]);
 }
 
+/* ---- loading ---- */
+
+static inline bool is_cell(const struct counter *c)
+{
+    return __builtin_expect(c->kind == COUNTER_CELL, 1);
+}
+
+/* Starts loading the cells from `i` on that are not where most are, or, with `all`, all places where they could be. */
+static void load_away(const struct decision *d, size_t i, size_t end, bool all)
+{
+    for (; i < end; i++)
+        if (is_cell(&d->counters[i]) && !cells_at_home(d->bound->cells, d->counters[i].ask.key))
+            cells_prefetch_away(d->bound->cells, d->counters[i].ask.key, all);
+}
+
+/* All cells are on their way before the first one is looked at. The plan has begun with the first few. If none of them is
+ * where most are, the subject is probably new: all places of its cells are looked at before they are made. Loading them at
+ * once takes half of the time that loading some first and the others later does. */
+static void load_cells(const struct decision *d)
+{
+    const struct cells *cells = d->bound->cells;
+    size_t first = d->count < PLAN_LOADS ? d->count : PLAN_LOADS;
+    bool is_new = true;
+    for (size_t i = 0; is_new && i < first; i++)
+        is_new = is_cell(&d->counters[i]) && !cells_at_home(cells, d->counters[i].ask.key);
+    load_away(d, 0, first, is_new);
+    for (size_t i = first; i < d->count; i++)
+        if (is_cell(&d->counters[i]))
+            cells_prefetch_among(cells, d->counters[i].ask.key, is_new);
+    if (!is_new)
+        load_away(d, first, d->count, false);
+}
+
 /* ---- take ---- */
 
 static void count_not_asked(const struct decision *d)
@@ -126,6 +120,23 @@ static void count_not_asked(const struct decision *d)
     const struct weir *weir = d->remote->weir;
     if (weir->store)
         weir->ops->count(weir->store, STORE_NOT_ASKED, 1);
+}
+
+/* Counters whose server is known to be down are replaced before the call: it would fail for them, and have to be made
+ * again for the others. */
+static enum decision_state call_store(struct decision *d)
+{
+    if (!weir_store_up(d->remote->weir)) {
+        count_not_asked(d);
+        return DECISION_WITHOUT;
+    }
+    if (remote_replace_unreachable(d, COUNTER_STORE)) {
+        count_not_asked(d);
+        give_back_all(d);
+        return DECISION_TAKE;
+    }
+    remote_make_call(d);
+    return DECISION_CALL;
 }
 
 /* This host refuses. What is charged all the same has to be charged in the store, too. */
@@ -136,12 +147,7 @@ static enum decision_state after_refusal(struct decision *d)
     if (!remote_insists_in_store(d))
         return DECISION_REPORT;
     d->remote->refused = true;
-    if (!weir_store_up(d->remote->weir)) {
-        count_not_asked(d);
-        return DECISION_WITHOUT;
-    }
-    remote_make_call(d);
-    return DECISION_CALL;
+    return call_store(d);
 }
 
 /* The counters of this host have this outcome. */
@@ -151,20 +157,18 @@ static enum decision_state after_take(struct decision *d, enum counter_outcome o
     if (outcome == COUNTER_REFUSES)
         return after_refusal(d);
     if (outcome == COUNTER_SHORT) {
+        if (remote_replace_unreachable(d, COUNTER_SLICE)) {
+            count_not_asked(d);
+            return DECISION_TAKE;
+        }
         if (d->remote->may_wait && remote_ask_for_short(d))
             return DECISION_SLICES;
         count_not_asked(d);
         remote_replace(d, COUNTER_SLICE);
         return DECISION_TAKE;
     }
-    if (!remote_wants_store(d))
-        return DECISION_REPORT;
-    if (!weir_store_up(d->remote->weir)) {
-        count_not_asked(d);
-        return DECISION_WITHOUT;
-    }
-    remote_make_call(d);
-    return DECISION_CALL;
+    d->remote->refused = false; /* there may be room now: the first call failed for some rules, and took its time */
+    return remote_wants_store(d) ? call_store(d) : DECISION_REPORT;
 }
 
 /* Refused, whatever the limits say. They are looked at all the same: one of another rule may have to be waited for longer.
@@ -222,6 +226,8 @@ static enum decision_state step_take(struct decision *d)
     if (__builtin_expect(d->penalties | d->insists, 0) && begin_take(d, &next))
         return next;
     struct group enforced = enforced_of(d);
+    if (d->count > 1)
+        load_cells(d);
     enum counter_outcome outcome = take_group(d, &enforced, d->charges);
     d->allowed = outcome == COUNTER_FITS;
     return __builtin_expect(!d->remote, 1) ? DECISION_REPORT : after_take(d, outcome);
@@ -229,28 +235,44 @@ static enum decision_state step_take(struct decision *d)
 
 /* ---- the store's answer, or none ---- */
 
+/* Its clock has other windows. What this host has charged stays charged, unless the request is known to be refused. */
+static enum decision_state ask_again(struct decision *d)
+{
+    if (d->remote->refused && !remote_insists_in_store(d)) {
+        d->allowed = false;
+        return DECISION_REPORT;
+    }
+    remote_make_call(d);
+    return DECISION_CALL;
+}
+
 static enum decision_state step_settle(struct decision *d)
 {
     struct remote *r = d->remote;
-    if (r->call.result == STORE_STALE && ++r->stale < STALE_TRIES) {
-        remote_renew_windows(d);
-        return DECISION_CALL;
-    }
+    bool again = r->call.result == STORE_STALE && ++r->stale < STALE_TRIES;
     remote_end_payments(d);
-    if (r->call.result != STORE_DECIDED)
-        return DECISION_WITHOUT;
     remote_take_answer(d);
+    if (again)
+        return ask_again(d);
+    r->failed = r->call.result != STORE_DECIDED;
+    if (r->failed)
+        return DECISION_WITHOUT;
     d->allowed = r->call.allowed && !r->refused;
     return DECISION_REPORT;
 }
 
-/* Everything is taken anew with the stand-ins, in the one order. It has waited long enough: it stops no more. */
+/* Everything is taken anew with the stand-ins, in the one order. It has waited long enough: it does not wait for slices any
+ * more. If the call failed for some rules only, the store is asked once more about the others; each such round replaces a
+ * counter at least. If nothing is known of an answer, all are replaced. */
 static enum decision_state step_without(struct decision *d)
 {
-    CHECK(!d->remote->gave_up);
-    d->remote->may_wait = false;
+    struct remote *r = d->remote;
+    CHECK(!r->gave_up);
+    r->may_wait = false;
     give_back_all(d);
-    remote_replace(d, COUNTER_STORE);
+    if (!r->failed || !remote_replace_failed(d))
+        remote_replace(d, COUNTER_STORE);
+    r->failed = false;
     return DECISION_TAKE;
 }
 
@@ -327,6 +349,8 @@ static __attribute__((noinline)) enum decision_state report_together(struct deci
         decision_count_refusals(d);
     if (d->remote && !d->allowed)
         give_back_all(d);
+    else if (d->remote)
+        counters_owe(d);
     parts_report(d);
     if (d->allowed)
         verdict_fill(d);
@@ -358,6 +382,8 @@ static enum decision_state step_report(struct decision *d)
         give_back_all(d);
         verdict_refuse(d);
     } else {
+        if (__builtin_expect(d->remote != NULL, 0))
+            counters_owe(d);
         verdict_fill(d);
     }
     if (__builtin_expect(request->usage != NULL, 0))
@@ -399,6 +425,10 @@ static inline enum decision_state step(struct decision *d)
 void decision_run(struct decision *d)
 {
     CHECK(d->count <= d->cap);
+    if (d->one_cell) {
+        decision_run_cell(d);
+        return;
+    }
     while (d->state < DECISION_STOPS)
         d->state = step(d);
     if (d->state != DECISION_DONE) {
@@ -439,11 +469,11 @@ static bool make_up(struct decision *d)
 {
     struct store_call *call = &d->remote->call;
     bool made_up = false;
-    if (call->result != STORE_DECIDED || !call->charge)
+    if (!call->charge)
         return false;
     if (d->insists)
         made_up = remote_undo_insisted(d);
-    if (!call->allowed)
+    if (call->result != STORE_DECIDED || !call->allowed)
         return made_up;
     if (!d->allowed) {
         remote_settle_call(d, false);
@@ -497,6 +527,5 @@ void decision_look(struct decision *d)
 void decision_looked(struct decision *d)
 {
     remote_end_payments(d);
-    if (d->remote->call.result == STORE_DECIDED)
-        remote_take_answer(d);
+    remote_take_answer(d);
 }

@@ -20,8 +20,8 @@
  *   SETTLE    takes in the store's answer                        REPORT
  *                                                                CALL      its clock has other windows: ask again
  *                                                                WITHOUT   the call failed
- *   WITHOUT   gives everything back;                             TAKE
- *             stand-ins replace the store's counters
+ *   WITHOUT   gives everything back; stand-ins replace           TAKE      the store may be asked about the others
+ *             the counters whose server does not answer
  *   REPORT    gives everything back if the request is refused;   DONE
  *             fills the verdict; decides on shadow rules
  *   DONE      the verdict is filled
@@ -86,6 +86,26 @@ struct counter {
     int64_t length_us;    /* … and the length of its window */
 };
 
+/* Makes the counter of a limit for one subject, as long as nothing else is known of it. */
+static inline __attribute__((always_inline)) void counter_init(struct counter *c, const struct bound_rule *rule,
+                                                               const struct bound_limit *limit, enum counter_kind kind,
+                                                               uint64_t subject, int64_t now_us, uint64_t cost)
+{
+    c->rule = rule;
+    c->limit = limit;
+    c->subject = subject;
+    c->kind = kind;
+    c->held = c->on_hold = false;
+    c->reading = 0;
+    c->penalty = PENALTY_NONE;
+    c->part = 0;
+    c->charging = WEIR_CHARGE_IF_ROOM;
+    c->given = false;
+    if (limit->limit.algorithm == LIMIT_CALENDAR)
+        c->window = limit_current_window(limit, now_us);
+    c->ask = (struct cells_ask){ cell_key(limit, subject), &limit->limit, &c->window, now_us, cost };
+}
+
 /* Returns the numbers of the counter's limit. A stand-in may have others: ask.limit. */
 static inline const struct limit *counter_limit(const struct counter *c)
 {
@@ -134,7 +154,8 @@ struct decision {
     /* Some enforced rule has penalties. Only then the following count: from TAKE on, the counter of the penalised subject
      * that has to wait longest, and how long; NULL: none is penalised. */
     bool penalties;
-    bool insists; /* some request charges always, or gives back */
+    bool insists;  /* some request charges always, or gives back */
+    bool one_cell; /* it charges one cell, and the request asks for nothing but the verdict: see one_cell.h */
     const struct counter *penalised;
     int64_t penalty_us;
     const struct bound *bound;
@@ -147,6 +168,8 @@ struct decision {
     struct counter *counters;
     struct counter **order; /* decisions that are run one after another may share it */
     size_t cap;             /* of both */
+    bool grows; /* if there is too little room, the plan takes more from the heap: `grown`, for the caller to free */
+    void *grown;
     size_t enforced, count;
     sv repeated; /* a request repeats this header with different values: all are refused, and there are no counters */
     size_t repeated_part; /* which one */
@@ -155,13 +178,19 @@ struct decision {
     size_t remote_from;    /* number of the first counter in remote->counters; 0, but for a part: see parts.c */
 };
 
+enum { PLAN_LOADS = 4 }; /* counters whose cells the plan starts to load; decision_run() does the same for the others */
+
 enum { COUNTERS_INLINE = 32 }; /* a request with more limits takes memory from the heap */
 
 /* Makes the counters of a request, and of those that are decided together with it, in d->counters and d->order, which have
- * room for d->cap; d->remote may be NULL. `users` has the user of each. Returns false if there is too little room:
- * *ret_needed is the room that is needed, or 0 if out of memory. */
+ * room for d->cap; d->remote may be NULL. `users` has the user of each. Returns false if there is too little room, and d
+ * does not grow: *ret_needed is the room that is needed, or 0 if out of memory. */
 bool decision_plan(struct decision *d, const struct bound *bound, const struct weir_request *request, const sv *users,
                    int64_t now_us, size_t *ret_needed);
+/* The same for a request that is decided alone, and whose rules are known. */
+struct matched;
+bool decision_plan_matched(struct decision *d, const struct bound *bound, const struct matched *request,
+                           size_t *ret_needed);
 /* Makes the counters of a rule for one subject. Returns their end. */
 struct counter *decision_plan_set(struct counter *counters, const struct bound *bound, const struct bound_rule *rule,
                                   const struct bound_set *set, uint64_t subject, const struct weir_request *request,

@@ -110,7 +110,7 @@ static void explain_limits(const struct explaining *x, const struct bound_rule *
     ret->plan = !ret->override && set != &rule->own ? &rule->rule->plans[set - rule->plans] : NULL;
     ret->plan_value = rule->rule->plan_count > 0 ? facts_attribute(x->facts, &rule->rule->plan) : (sv){ 0 };
     ret->counting = set->counter;
-    if (rule->penalty && set->limit_count > 0)
+    if (rule->penalises && set->limit_count > 0)
         ret->penalty = penalty_look(x->bound->cells, rule, subject, x->now_us);
     if (set->counter != COUNTER_CELL) {
         explain_remote(x, rule, set, subject, ret->limits);
@@ -355,7 +355,7 @@ static int explain_named(struct weir *weir, const struct named *named, const str
     ret->counting = looking.set->counter;
     ret->limit_count = looking.set->limit_count;
     memcpy(ret->by, named->values, sizeof ret->by);
-    if (named->rule->penalty && ret->limit_count > 0)
+    if (named->rule->penalises && ret->limit_count > 0)
         ret->penalty = penalty_look(bound->cells, named->rule, named->hash, now_us);
     if (named->rule->given && looking.set == &named->rule->own)
         ret->limit_count = 0; /* each request brings its own */

@@ -45,7 +45,7 @@ static void look_at(const struct finding *f, const struct bound_rule *rule, sv v
     if (override) /* its own limits count */
         ret->used = ret->known && is_used(f, &f->bound->overrides.effects[override->effect].set, subject);
     ret->used = ret->used || (ret->known && is_counted(f, rule, subject));
-    ret->penalised = rule->penalty && penalty_look(f->bound->cells, rule, subject, f->now_us).rest_us > 0;
+    ret->penalised = rule->penalises && penalty_look(f->bound->cells, rule, subject, f->now_us).rest_us > 0;
 }
 
 /* Returns the number of the first rule after the one with this id; that of the first rule if it is empty. */

@@ -24,6 +24,7 @@ struct weir {
     char *rules_file;            /* … this one */
     struct cidr *trusted;        /* options.trusted_proxies, if they were given */
     size_t trusted_count;
+    uint64_t prepared[PREPARED_PARTS]; /* bits of the numbers of prepared checks that are in use; atomic */
 
     /* Below: changed under `lock`, when rules change. */
     pthread_mutex_t lock;
@@ -63,6 +64,28 @@ enum { WEIR_USER_MAX = 512 }; /* bytes of what options.user_id says */
  * if a rule needs the user and the caller has not set it, options.user_id is called and writes to user_buf. */
 const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
                                  sv *ret_user);
+
+/* A request whose rules are known, since the caller counts them, too: weir does not look for them again. It is decided
+ * alone, and charges if there is room. */
+struct matched {
+    const struct weir_request *request;
+    int64_t now_us;
+    const uint32_t *rules; /* that ruleset_match() found in the ruleset in force */
+    size_t rule_count;
+    const uint64_t *subjects; /* of matched_subjects(); NULL: weir finds them */
+    sv repeated;              /* facts.repeated after that */
+};
+/* The subject that each of these rules counts for. The facts are those that the rules were found with, and `bound` has the
+ * rules in force. */
+void matched_subjects(const struct bound *bound, struct facts *facts, const uint32_t *rules, size_t count,
+                      uint64_t *ret_subjects);
+/* weir_check() for each of these, in order: their cells are loaded from memory at the same time. All rules count in cells,
+ * and options.user_id is not called. Returns how many are decided: fewer than `count` if out of memory. */
+size_t weir_check_matched(struct weir *weir, const struct matched *requests, size_t count,
+                          struct weir_verdict *ret_verdicts);
+
+/* The same for one, by rules that the caller has acquired. Returns what weir_check returns. */
+int weir_decide_matched(const struct bound *bound, const struct matched *m, struct weir_verdict *ret);
 
 /* Returns whether a request and those that are decided together with it can be judged: there are not too many, and what
  * they do with their costs goes together. */

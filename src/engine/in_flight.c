@@ -10,7 +10,7 @@ enum { BLOCKS_MOST = 1 << 16 };
 
 struct survey {
     const struct bound *bound;
-    uint64_t *counts; /* by the number of the first limit with an id */
+    uint64_t *counts; /* by the place of the first limit with an id in bound.by_id */
     size_t untold;    /* counts that are not 0 and were not told yet */
     void (*each)(const struct weir_in_flight *, void *);
     void *data;
@@ -22,7 +22,7 @@ static uint64_t *count_of(const struct survey *s, uint64_t id, const struct boun
 {
     size_t slot = 0;
     *ret = bound_next_limit(s->bound, id, &slot);
-    return *ret ? &s->counts[*ret - s->bound->limits] : NULL;
+    return *ret ? &s->counts[((size_t)id + slot - 1) & s->bound->by_id_mask] : NULL;
 }
 
 /* A limit that was removed has no name any more. */
@@ -77,7 +77,7 @@ int weir_each_in_flight(struct weir *weir, int64_t now_us, void (*each)(const st
     if (!clock_valid(now_us))
         return WEIR_E_INVALID;
     const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    CLEANUP_FREE uint64_t *counts = bound ? cleanup_calloc(bound->limit_count + 1, sizeof *counts) : NULL;
+    CLEANUP_FREE uint64_t *counts = bound ? cleanup_calloc(bound->by_id_mask + 1, sizeof *counts) : NULL;
     struct survey s = { .bound = bound, .counts = counts, .each = each, .data = data };
     if (counts) {
         cells_each_hold(weir->cells, now_us, BLOCKS_MOST, add, &s);

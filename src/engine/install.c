@@ -1,4 +1,6 @@
 /* Putting rules in force, and freeing those that nobody uses any more. */
+#include <stdio.h>
+
 #include "base/err.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
@@ -45,15 +47,22 @@ static const char *why_not(const struct weir *weir, const struct bound_rule *rul
            "here may wait for that; give it `lease: true`, or `counters: local`";
 }
 
+static int cannot_count(const struct weir *weir, const struct rule *rule, const char *why, struct weir_error *error)
+{
+    char line[16] = "";
+    sv file = rule->file.len > 0 ? rule->file : weir_str(weir->rules_file ? weir->rules_file : "rules");
+    if (rule->line > 0)
+        snprintf(line, sizeof line, ":%d", rule->line);
+    return err_set(error, WEIR_E_RULES, "%.*s%s: rule %.*s %s", SV_FMT(file), line, SV_FMT(rule->id), why);
+}
+
 static int check_remote(const struct weir *weir, const struct bound *bound, struct weir_error *error)
 {
     size_t count = ruleset_rules(bound->ruleset)->rule_count;
     for (size_t i = 0; i < count; i++) {
-        const struct rule *rule = bound->rules[i].rule;
         const char *why = why_not(weir, &bound->rules[i]);
-        sv file = rule->file.len > 0 ? rule->file : weir_str(weir->rules_file ? weir->rules_file : "rules");
         if (why)
-            return err_set(error, WEIR_E_RULES, "%.*s:%d: rule %.*s %s", SV_FMT(file), rule->line, SV_FMT(rule->id), why);
+            return cannot_count(weir, bound->rules[i].rule, why, error);
     }
     return 0;
 }
@@ -66,11 +75,11 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
         rules->settings.trusted_proxies = weir->trusted;
         rules->settings.trusted_proxy_count = weir->trusted_count;
     }
-    int r = ruleset_new(&ruleset, rules, error);
+    int r = ruleset_follow(&ruleset, weir->current ? weir->current->ruleset : NULL, rules, error);
     if (r < 0)
         return r;
     struct bound_sharing sharing = { .store = shares(weir), .leases = weir->options.never_wait };
-    r = bound_new(&fresh, ruleset, weir->cells, sharing, error);
+    r = bound_new(&fresh, ruleset, weir->cells, sharing, weir->current, error);
     if (r < 0)
         return r;
     if (!weir->store && (r = check_remote(weir, fresh, error)) < 0) {

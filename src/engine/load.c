@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/thread.h"
 #include "base/utf8.h"
 #include "engine/handle.h"
 
@@ -228,17 +229,6 @@ int weir_poll(struct weir *weir, struct weir_error *error)
 
 /* ---- threads ---- */
 
-/* Signals belong to the program: none may arrive in a thread that it does not know. */
-static int start_thread(pthread_t *ret, void *(*run)(void *), struct weir *weir)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int no = pthread_create(ret, NULL, run, weir);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return no;
-}
-
 /* One that reads the file once, and ends: as long as a process has a thread beside its first, the C library takes locks for
  * its memory and its system calls. */
 static void *read_aside(void *ptr)
@@ -285,7 +275,7 @@ int weir_poll_aside(struct weir *weir)
     if (!changed)
         return 0;
     weir->has_read = false;
-    if (start_thread(&weir->reader, read_aside, weir) != 0)
+    if (thread_start(&weir->reader, read_aside, weir) != 0)
         return weir_poll(weir, NULL); /* waiting is better than missing it */
     weir->reading = getpid();
     return 1;
@@ -318,7 +308,7 @@ int weir_watch_start(struct weir *weir, struct weir_error *error)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&weir->watch_stop, &attributes);
     pthread_condattr_destroy(&attributes);
-    int no = start_thread(&weir->watcher, watch, weir);
+    int no = thread_start(&weir->watcher, watch, weir);
     if (no != 0) {
         pthread_cond_destroy(&weir->watch_stop);
         return err_set(error, WEIR_E_SYSTEM, "cannot start a thread that watches the rules file: %s", strerror(no));

@@ -86,7 +86,7 @@ static int compare_counters(const void *a, const void *b)
 
 static uint64_t add_costs(const struct bound_limit *limit, uint64_t a, uint64_t b)
 {
-    return a + b <= limit->cost_most ? a + b : limit->cost_over;
+    return a + b <= limit->cost_most ? a + b : limit_cost_over(limit);
 }
 
 static bool same_count(const struct counter *a, const struct counter *b)
@@ -280,7 +280,7 @@ static void find_penalty(struct decision *d)
 {
     for (size_t i = 0; d->penalties && i < d->enforced; i++) {
         const struct counter *c = &d->counters[i];
-        if (c->penalty == PENALTY_NONE || !c->rule->penalty)
+        if (c->penalty == PENALTY_NONE || !c->rule->penalises)
             continue;
         int64_t rest_us = penalty_look(d->bound->cells, c->rule, c->subject, d->now_us).rest_us;
         if (!d->penalised || rest_us > d->penalty_us) {

@@ -177,16 +177,16 @@ static struct cells_change judge_begin(struct limit_state state, void *data)
 struct penalty_view penalty_look(const struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
 {
     struct record r = record_of(cells_read(cells, penalty_cell(rule, subject)));
-    bring_to(&r, rule->penalty, now_us);
+    bring_to(&r, &rule->rule->penalty, now_us);
     return view_of(&r, now_us);
 }
 
 struct penalty_view penalty_check(struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
 {
     struct record r = record_of(cells_read(cells, penalty_cell(rule, subject)));
-    if (__builtin_expect(!bring_to(&r, rule->penalty, now_us), 1))
+    if (__builtin_expect(!bring_to(&r, &rule->rule->penalty, now_us), 1))
         return view_of(&r, now_us);
-    struct question q = { .penalty = rule->penalty, .now_us = now_us };
+    struct question q = { .penalty = &rule->rule->penalty, .now_us = now_us };
     cells_update(cells, penalty_cell(rule, subject), now_us, judge_moved, &q);
     return q.view;
 }
@@ -194,7 +194,7 @@ struct penalty_view penalty_check(struct cells *cells, const struct bound_rule *
 bool penalty_refused(struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t now_us,
                      struct penalty_view *ret)
 {
-    struct question q = { .penalty = rule->penalty, .now_us = now_us };
+    struct question q = { .penalty = &rule->rule->penalty, .now_us = now_us };
     cells_update(cells, penalty_cell(rule, subject), now_us, judge_refusal, &q);
     *ret = q.view;
     return q.begins;
@@ -203,7 +203,7 @@ bool penalty_refused(struct cells *cells, const struct bound_rule *rule, uint64_
 struct penalty_view penalty_begin(struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t length_us,
                                   int64_t now_us)
 {
-    struct question q = { .penalty = rule->penalty, .now_us = now_us, .length_us = length_us };
+    struct question q = { .penalty = &rule->rule->penalty, .now_us = now_us, .length_us = length_us };
     CHECK(length_us > 0 && length_us <= PENALTY_BY_HAND_MAX_US);
     cells_update(cells, penalty_cell(rule, subject), now_us, judge_begin, &q);
     return q.view;
@@ -229,7 +229,7 @@ static size_t same_subject(const struct decision *d, size_t i)
 /* A request that gives back is never refused. The leader of joined counters applies the penalty for them. */
 static bool may_penalise(const struct counter *c)
 {
-    return c->rule->penalty && c->kind != COUNTER_JOINED && c->charging != WEIR_GIVE_BACK;
+    return c->rule->penalises && c->kind != COUNTER_JOINED && c->charging != WEIR_GIVE_BACK;
 }
 
 static void mark(struct decision *d, size_t from, size_t end, enum counter_penalty penalty, int64_t rest_us)
@@ -311,7 +311,7 @@ void weir_look_penalties(struct weir *weir, const struct penalised_entry *entrie
         if (bound && (i == 0 || !sv_eq(id, subject_rule(&entries[i - 1].subject))))
             rule = bound_find(bound, id);
         ret[i] = (struct penalty_view){ 0 };
-        if (rule && rule->penalty && !is_exempt(bound, rule, entries[i].hash, now_us))
+        if (rule && rule->penalises && !is_exempt(bound, rule, entries[i].hash, now_us))
             ret[i] = penalty_look(bound->cells, rule, entries[i].hash, now_us);
     }
     if (bound)
@@ -322,9 +322,9 @@ void weir_look_penalties(struct weir *weir, const struct penalised_entry *entrie
 static int refuse_penalty(const struct named *named, int64_t now_us, struct weir_error *error)
 {
     sv id = named->rule->rule->id;
-    if (!named->rule->penalty && named->rule->rule->penalty.after > 0)
+    if (!named->rule->penalises && named->rule->rule->penalty.after > 0)
         return err_set(error, WEIR_E_INVALID, "rule %.*s is not in mode enforce, and penalises nobody", SV_FMT(id));
-    if (!named->rule->penalty)
+    if (!named->rule->penalises)
         return err_set(error, WEIR_E_INVALID, "rule %.*s has no `penalty`", SV_FMT(id));
     if (is_exempt(named->bound, named->rule, named->hash, now_us))
         return err_set(error, WEIR_E_INVALID, "an override of rule %.*s makes this subject unlimited", SV_FMT(id));

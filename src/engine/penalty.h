@@ -23,7 +23,7 @@ static inline uint64_t penalty_cell(const struct bound_rule *rule, uint64_t subj
     return key_mix(rule->penalty_id, subject);
 }
 
-/* The rule penalises (rule->penalty). Writes nothing. */
+/* The rule penalises (rule->penalises). Writes nothing. */
 struct penalty_view penalty_look(const struct cells *cells, const struct bound_rule *rule, uint64_t subject,
                                  int64_t now_us);
 /* The same before a decision: if the clock was set back, the penalty is shortened so that it does not run again. */

@@ -1,38 +1,26 @@
 /* The plan of a decision: one counter for each limit of each rule that applies. */
 #include <stdlib.h>
 
-#include "engine/decision.h"
+#include "engine/handle.h"
 #include "engine/hold.h"
 #include "engine/keys.h"
 #include "engine/named.h"
+#include "engine/one_cell.h"
 #include "engine/parts.h"
 #include "engine/penalty.h"
 #include "engine/remote.h"
 
 enum { MATCHES_INLINE = 64 };
 
-static inline __attribute__((always_inline)) struct counter *plan_rule(struct counter *c, const struct bound *bound,
-                                                                       const struct bound_rule *rule,
-                                                                       const struct bound_set *set, uint64_t subject,
-                                                                       const struct weir_request *request, int64_t now_us)
+/* Starts loading the cells of counters before `loads`. */
+static inline __attribute__((always_inline)) struct counter *
+plan_rule(struct counter *c, const struct bound *bound, const struct bound_rule *rule, const struct bound_set *set,
+          uint64_t subject, const struct weir_request *request, int64_t now_us, const struct counter *loads)
 {
     for (size_t i = 0; i < set->limit_count; i++, c++) {
         const struct bound_limit *limit = &set->limits[i];
-        c->rule = rule;
-        c->limit = limit;
-        c->subject = subject;
-        c->kind = set->counter;
-        c->held = c->on_hold = false;
-        c->reading = 0;
-        c->penalty = PENALTY_NONE;
-        c->part = 0;
-        c->charging = WEIR_CHARGE_IF_ROOM;
-        c->given = false;
-        if (limit->limit.algorithm == LIMIT_CALENDAR)
-            c->window = limit_current_window(limit, now_us);
-        c->ask =
-            (struct cells_ask){ cell_key(limit, subject), &limit->limit, &c->window, now_us, limit_cost(limit, request) };
-        if (set->counter == COUNTER_CELL)
+        counter_init(c, rule, limit, set->counter, subject, now_us, limit_cost(limit, request));
+        if (set->counter == COUNTER_CELL && c < loads)
             cells_prefetch(bound->cells, c->ask.key);
     }
     return c;
@@ -72,7 +60,7 @@ struct counter *decision_plan_set(struct counter *counters, const struct bound *
                                   const struct bound_set *set, uint64_t subject, const struct weir_request *request,
                                   int64_t now_us)
 {
-    struct counter *end = plan_rule(counters, bound, rule, set, subject, request, now_us);
+    struct counter *end = plan_rule(counters, bound, rule, set, subject, request, now_us, counters + set->limit_count);
     if (rule->given)
         bring_limits(counters, end, request, now_us);
     return end;
@@ -121,9 +109,23 @@ static inline __attribute__((always_inline)) size_t count_limits(const struct bo
     return needed;
 }
 
-/* The rules of one mode among those that match. several: the path has several readings, and some rule counts by path. */
+/* Where each request meets another rule, what a decision reads of it comes from memory: the limits while the subject is
+ * hashed, the names while the cells come. */
+static inline void load_rule(const struct bound_rule *rule)
+{
+    const char *limits = (const char *)rule->own.limits;
+    __builtin_prefetch(rule->name.ptr);
+    for (size_t i = 0; i < rule->own.limit_count; i++, limits += sizeof(struct bound_limit)) {
+        __builtin_prefetch(limits);
+        __builtin_prefetch(limits + 64);
+        __builtin_prefetch(limits + 128);
+    }
+}
+
+/* The rules of one mode among those that match. subjects: of matched_subjects(), or NULL. several: the path has several
+ * readings, and some rule counts by path. */
 static struct counter *plan_mode(struct decision *d, struct counter *next, enum rule_mode mode, const uint32_t *matches,
-                                 size_t count, struct facts *facts, bool several, bool *remote)
+                                 size_t count, const uint64_t *subjects, struct facts *facts, bool several, bool *remote)
 {
     const struct bound *bound = d->bound;
     uint32_t class = UINT32_MAX;
@@ -132,18 +134,21 @@ static struct counter *plan_mode(struct decision *d, struct counter *next, enum 
         const struct bound_rule *rule = &bound->rules[matches[i]];
         if (rule->mode != mode)
             continue;
+        load_rule(rule);
         d->penalties |= rule->penalises;
         *remote = *remote || rule->counter != COUNTER_CELL;
         if (several && rule->by_path) {
             next = plan_readings(next, bound, rule, facts, d->request, d->now_us);
             continue;
         }
-        if (rule->by_class != class)
+        if (subjects)
+            subject = subjects[i];
+        else if (rule->by_class != class)
             subject = subject_hash(bound, rule, facts);
         class = rule->by_class;
         const struct bound_set *set = bound_limits(bound, rule, facts, subject, d->now_us);
         struct counter *first = next;
-        next = plan_rule(first, bound, rule, set, subject, d->request, d->now_us);
+        next = plan_rule(first, bound, rule, set, subject, d->request, d->now_us, d->counters + PLAN_LOADS);
         if (__builtin_expect(rule->special, 0)) {
             bring_limits(first, next, d->request, d->now_us);
             cells_prefetch(bound->cells, penalty_cell(rule, subject));
@@ -171,15 +176,15 @@ static inline __attribute__((always_inline)) void plan_end(struct decision *d, b
         d->remote = NULL;
 }
 
-static void plan_fill(struct decision *d, const uint32_t *matches, size_t count, size_t needed, struct facts *facts,
-                      const sv *users)
+static void plan_fill(struct decision *d, const uint32_t *matches, size_t count, const uint64_t *subjects, size_t needed,
+                      struct facts *facts, const sv *users)
 {
     bool several = d->bound->by_path && facts_readings(facts) > 1, remote = false;
     d->penalties = false;
-    struct counter *end = plan_mode(d, d->counters, MODE_ENFORCE, matches, count, facts, several, &remote);
+    struct counter *end = plan_mode(d, d->counters, MODE_ENFORCE, matches, count, subjects, facts, several, &remote);
     d->enforced = (size_t)(end - d->counters);
     if (d->enforced < needed)
-        end = plan_mode(d, end, MODE_SHADOW, matches, count, facts, several, &remote);
+        end = plan_mode(d, end, MODE_SHADOW, matches, count, subjects, facts, several, &remote);
     d->count = (size_t)(end - d->counters);
     d->matched = count > 0;
     d->charges = d->request->cost > 0;
@@ -194,6 +199,7 @@ static void plan_begin(struct decision *d, const struct bound *bound, const stru
     d->request = request;
     d->now_us = now_us;
     d->parts = 1;
+    d->one_cell = false;
 }
 
 /* ---- rules that match ---- */
@@ -302,6 +308,26 @@ static __attribute__((noinline)) size_t leave_out(const struct bound *bound, con
     return gathered ? matches.count : SIZE_MAX;
 }
 
+/* ---- room ---- */
+
+/* There is too little room for the counters. Returns false if it stays so: *ret_needed is what decision_plan() says then.
+ */
+static __attribute__((noinline)) bool make_room(struct decision *d, size_t needed, size_t *ret_needed)
+{
+    *ret_needed = needed;
+    if (!d->grows)
+        return false;
+    d->grown = malloc(needed * (sizeof *d->counters + sizeof *d->order));
+    if (!d->grown) {
+        *ret_needed = 0;
+        return false;
+    }
+    d->counters = d->grown;
+    d->order = (struct counter **)(d->counters + needed);
+    d->cap = needed;
+    return true;
+}
+
 /* ---- several requests ---- */
 
 struct together {
@@ -336,7 +362,7 @@ static void plan_part(struct together *t, const struct weir_request *request, si
     bool several = d->bound->by_path && facts_readings(&t->facts) > 1;
     d->request = request;
     d->matched |= (uint64_t)(t->matches.count > 0) << part;
-    t->next = plan_mode(d, c, mode, t->matches.list, t->matches.count, &t->facts, several, &t->remote);
+    t->next = plan_mode(d, c, mode, t->matches.list, t->matches.count, NULL, &t->facts, several, &t->remote);
     for (; c < t->next; c++) {
         c->part = (uint8_t)part;
         c->charging = request->charging;
@@ -372,14 +398,32 @@ static bool gather_parts(struct together *t, const struct weir_request *first)
     return good;
 }
 
-static bool plan_all(struct together *t, const struct weir_request *first)
+/* Plans the enforced rules of all parts. If there is too little room, it is known only at the end, so that they are planned
+ * again. */
+static bool plan_enforced(struct together *t, const struct weir_request *first)
 {
     struct decision *d = t->d;
     if ((d->bound->replaces && !gather_parts(t, first)) || !plan_parts(t, first, MODE_ENFORCE)) {
         t->needed = 0;
         return false;
     }
-    if (t->needed > d->cap)
+    if (t->needed <= d->cap)
+        return true;
+    if (!make_room(d, t->needed, &t->needed))
+        return false;
+    t->next = d->counters;
+    t->needed = 0;
+    d->penalties = false;
+    if (plan_parts(t, first, MODE_ENFORCE))
+        return true;
+    t->needed = 0;
+    return false;
+}
+
+static bool plan_all(struct together *t, const struct weir_request *first)
+{
+    struct decision *d = t->d;
+    if (!plan_enforced(t, first))
         return false;
     d->enforced = (size_t)(t->next - d->counters);
     if (t->shadows && !plan_parts(t, first, MODE_SHADOW)) {
@@ -427,6 +471,20 @@ static __attribute__((noinline)) bool plan_together(struct decision *d, const st
 
 /* ---- the whole ---- */
 
+/* These are the rules that apply. */
+static inline __attribute__((always_inline)) bool plan_rules(struct decision *d, const struct bound *bound,
+                                                             const struct matched *m, struct facts *facts, const sv *users,
+                                                             size_t *ret_needed)
+{
+    size_t needed = count_limits(bound, m->rules, m->rule_count, facts);
+    if (__builtin_expect(needed > d->cap, 0) && !make_room(d, needed, ret_needed))
+        return false;
+    plan_begin(d, bound, m->request, m->now_us);
+    d->repeated = facts->repeated;
+    plan_fill(d, m->rules, m->rule_count, m->subjects, needed, facts, users);
+    return true;
+}
+
 bool decision_plan(struct decision *d, const struct bound *bound, const struct weir_request *request, const sv *users,
                    int64_t now_us, size_t *ret_needed)
 {
@@ -453,18 +511,42 @@ bool decision_plan(struct decision *d, const struct bound *bound, const struct w
         *ret_needed = 0;
         return false;
     }
-    size_t needed = count_limits(bound, matches, count, &facts);
-    bool fits = needed <= d->cap;
-    if (fits) {
-        plan_begin(d, bound, request, now_us);
-        d->repeated = facts.repeated;
-        plan_fill(d, matches, count, needed, &facts, users);
-    } else {
-        *ret_needed = needed;
+    if (count == 1 && matches == inline_matches && bound->rules[*matches].one_cell && d->cap > 0 &&
+        request_may_be_one_cell(request)) {
+        const struct bound_rule *rule = &bound->rules[*matches];
+        decision_plan_cell(d, bound, request, rule, subject_hash(bound, rule, &facts), request->cost, now_us);
+        cells_prefetch(bound->cells, d->counters->ask.key);
+        return true;
     }
+    const struct matched found = { .request = request, .now_us = now_us, .rules = matches, .rule_count = count };
+    bool fits = plan_rules(d, bound, &found, &facts, users, ret_needed);
     if (matches != inline_matches)
         free(matches);
     return fits;
+}
+
+bool decision_plan_matched(struct decision *d, const struct bound *bound, const struct matched *m, size_t *ret_needed)
+{
+    struct facts facts;
+    const sv *user = &m->request->user;
+    if (__builtin_expect(bound->leaves_out || m->repeated.len > 0, 0))
+        return decision_plan(d, bound, m->request, user, m->now_us, ret_needed);
+    facts_init(&facts, bound->ruleset, m->request, *user);
+    return plan_rules(d, bound, m, &facts, user, ret_needed);
+}
+
+void matched_subjects(const struct bound *bound, struct facts *facts, const uint32_t *rules, size_t count,
+                      uint64_t *ret_subjects)
+{
+    uint32_t class = UINT32_MAX;
+    uint64_t subject = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct bound_rule *rule = &bound->rules[rules[i]];
+        if (rule->by_class != class)
+            subject = subject_hash(bound, rule, facts);
+        class = rule->by_class;
+        ret_subjects[i] = subject;
+    }
 }
 
 /* ---- memory ---- */
@@ -506,7 +588,8 @@ struct decision *decision_new_for(struct weir *weir, const struct bound *bound, 
     struct decision *d = decision_init(memory, set->limit_count, weir);
     plan_begin(d, bound, request, now_us);
     d->count = d->enforced =
-        (size_t)(plan_rule(d->counters, bound, named->rule, set, named->hash, request, now_us) - d->counters);
+        (size_t)(plan_rule(d->counters, bound, named->rule, set, named->hash, request, now_us, d->counters + d->cap) -
+                 d->counters);
     remote_init(d, &(sv){ 0 });
     struct remote_counter *first = d->remote->counters;
     first->key_len = key_write(first->key, named->rule, named->values);

@@ -218,7 +218,7 @@ static void add_store(struct making *m, const struct decision *d, const struct c
         how.off_ms = SLICE_OFF_MS;
         origin = (uint64_t)(rc->end_us + remote_offset_us(d));
     } else {
-        origin = limit_origin(limit, c->held ? *c->state : looked_state(c), d->remote->call.server_us);
+        origin = limit_origin(limit, c->held ? *c->state : looked_state(c), c->ask.now_us); /* its server's clock */
     }
     struct weir_charged *charged = add(m, c, origin, how_word(how));
     charged->key = name;
@@ -231,7 +231,10 @@ static void add_store(struct making *m, const struct decision *d, const struct c
 }
 
 /* The store's clock when it was charged. A call that is late belongs to the store still, which may be writing its answer.
- */
+ *
+ * If several servers have charged it, this is the earliest of their clocks. A server compares it with the time at which it
+ * forgot the subject, and gives back nothing that was charged before that: too early a time gives back too little, and a
+ * later one would take from the counts of others. What has to be exact, the time of a bucket's charge, is its `origin`. */
 static int64_t store_time(const struct decision *d)
 {
     int64_t server_us = d->remote->late ? 0 : d->remote->call.server_us;

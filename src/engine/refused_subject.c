@@ -36,7 +36,7 @@ static bool find_subject(struct weir *weir, const struct weir_request *request, 
     if (!bound)
         return false;
     bool known = false;
-    const struct rule *rule = verdict_rule(bound, verdict);
+    const struct bound_rule *rule = verdict_rule(bound, verdict);
     if (rule) {
         struct facts facts;
         facts_init(&facts, bound->ruleset, request, user);
@@ -44,9 +44,9 @@ static bool find_subject(struct weir *weir, const struct weir_request *request, 
         if (verdict_version(verdict) == bound->version && verdict_reading(verdict) < facts_readings(&facts))
             facts_select_reading(&facts, verdict_reading(verdict));
         else
-            facts_select_first_match(&facts, (size_t)(rule - ruleset_rules(bound->ruleset)->rules));
-        known = subject_of(ret->subject, rule, &facts, cells_hash_key(bound->cells));
-        ret->hash = subject_hash(bound, &bound->rules[rule - ruleset_rules(bound->ruleset)->rules], &facts);
+            facts_select_first_match(&facts, (size_t)(rule - bound->rules));
+        known = subject_of(ret->subject, rule->rule, &facts, cells_hash_key(bound->cells));
+        ret->hash = subject_hash(bound, rule, &facts);
     }
     hazard_release();
     return known;

@@ -66,9 +66,10 @@ void remote_release_rules(struct decision *d)
 static void init_counter(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
-    rc->renew = rc->insisted = false;
+    rc->renew = rc->insisted = rc->owes = false;
     rc->tokens = rc->spent = 0;
     rc->payment.amount = 0;
+    rc->clock_us = 0;
     rc->cell = NULL;
     rc->key_len = rc->field_len = 0;
     if (__builtin_expect(c->given, 0))
@@ -324,6 +325,7 @@ struct store_cell *remote_add_to_call(struct decision *d, struct counter *c)
     }
     struct store_cell *cell = &rule->cells[rule->cell_count++];
     *cell = (struct store_cell){ .limit = counter_limit(c), .field = remote_field(d, c), .cost = c->ask.cost };
+    cell->own = c->ask.cost;
     cell->charging = c->charging;
     remote_of(d, c)->of = rule;
     return remote_of(d, c)->cell = cell;
@@ -358,7 +360,7 @@ void remote_settle_call(struct decision *d, bool keep)
         struct store_cell *cell = r->counters[i].cell;
         if (!cell)
             continue;
-        cell->cost = d->counters[i].ask.cost; /* its own: see add_planned_before() */
+        cell->cost = cell->own; /* see add_planned_before() */
         cell->to = keep || cell->charging != WEIR_CHARGE_IF_ROOM ? cell->cost : 0;
     }
     r->weir->ops->link_settle(r->call.link, &r->call);
@@ -370,7 +372,7 @@ bool remote_undo_insisted(struct decision *d)
     for (size_t i = 0; i < d->enforced; i++) {
         struct counter *c = &d->counters[i];
         struct remote_counter *rc = &d->remote->counters[i];
-        if (!rc->insisted || !rc->cell)
+        if (!rc->insisted || !rc->cell || rc->of->result != STORE_DECIDED)
             continue;
         if (rc->standin == ON_FAILURE_LOCAL)
             cells_give_back(d->bound->cells, &c->ask);
@@ -395,7 +397,8 @@ static void call_about(struct decision *d, bool insist, const struct lender_stat
         cell->hold = hold_in_store(d, c, (size_t)(cell - r->cells));
         cell->debt = r->counters[i].payment.amount;
         add_planned_before(d, c, cell);
-        store_windows(c, d->now_us + status->offset_us, &cell->window, &cell->next);
+        int64_t clock_us = r->counters[i].clock_us > 0 ? r->counters[i].clock_us : d->now_us + status->offset_us;
+        store_windows(c, clock_us, &cell->window, &cell->next);
     }
 }
 
@@ -404,6 +407,9 @@ void remote_make_call(struct decision *d)
     struct remote *r = d->remote;
     struct lender_status status = store_status(d);
     remote_make_keys(d);
+    r->call.rule_count = 0;
+    for (size_t i = 0; i < d->count; i++)
+        r->counters[i].cell = NULL;
     r->call.charge = d->charges;
     r->call.hold_id = d->holds ? d->hold_id : 0;
     r->call.now_us = r->weir->store_by_now ? d->now_us : 0;
@@ -413,48 +419,53 @@ void remote_make_call(struct decision *d)
         call_about(d, false, &status);
 }
 
-void remote_renew_windows(struct decision *d)
-{
-    for (size_t i = 0; i < d->count; i++) {
-        struct store_cell *cell = d->remote->counters[i].cell;
-        if (cell)
-            store_windows(&d->counters[i], d->remote->call.server_us, &cell->window, &cell->next);
-    }
-}
-
+/* A part of the call may have charged its debts although another one failed. */
 void remote_end_payments(struct decision *d)
 {
     struct remote *r = d->remote;
-    bool charged = r->call.result == STORE_DECIDED;
     uint64_t paid = 0;
     for (size_t i = 0; i < d->count; i++) {
         const struct counter *c = &d->counters[i];
-        if (r->counters[i].payment.amount > 0)
-            paid += payment_end(&r->counters[i].payment, d->bound->cells, debt_cell(c), counter_limit(c), charged,
+        struct remote_counter *rc = &r->counters[i];
+        if (rc->payment.amount > 0)
+            paid += payment_end(&rc->payment, d->bound->cells, debt_cell(c), counter_limit(c), rc->cell->debt == 0,
                                 decision_now_us(d));
     }
     if (paid > 0)
         r->weir->ops->count(r->weir->store, STORE_RECONCILED, paid);
 }
 
+static void take_outcome(const struct store_call *call, const struct remote_counter *rc, struct counter *c)
+{
+    const struct store_cell *cell = rc->cell;
+    int64_t server_us = rc->of->server_us;
+    c->look.state = cell->state;
+    c->state = &c->look.state;
+    c->outcome = cell->fits ? COUNTER_FITS : COUNTER_REFUSES;
+    c->held = call->charge && call->allowed && rc->of->fits && c->ask.cost > 0 && cell->charging == WEIR_CHARGE_IF_ROOM;
+    c->on_hold = c->held && cell->hold.ttl_us > 0;
+    c->ask.now_us = server_us;
+    c->window = server_us < cell->window.end_us ? cell->window : cell->next;
+}
+
+/* Rules that did not answer say nothing: they are shadow rules, or the call failed. */
 void remote_take_answer(struct decision *d)
 {
-    const struct store_call *call = &d->remote->call;
+    struct remote *r = d->remote;
     for (size_t i = 0; i < d->count; i++) {
         struct counter *c = &d->counters[i];
-        const struct store_cell *cell = d->remote->counters[i].cell;
-        if (!cell)
+        struct remote_counter *rc = &r->counters[i];
+        if (!rc->cell)
             continue;
-        c->look.state = cell->state;
-        c->state = &c->look.state;
-        c->outcome = cell->fits ? COUNTER_FITS : COUNTER_REFUSES;
-        c->held = call->charge && call->allowed && d->remote->counters[i].of->fits && c->ask.cost > 0 &&
-                  cell->charging == WEIR_CHARGE_IF_ROOM;
-        c->on_hold = c->held && cell->hold.ttl_us > 0;
-        c->ask.now_us = call->server_us;
-        c->window = call->server_us < cell->window.end_us ? cell->window : cell->next;
-        if (__builtin_expect(cell->charging != WEIR_CHARGE_IF_ROOM, 0) && call->charge)
-            c->kind = COUNTER_COUNTED;
+        bool counted = __builtin_expect(rc->cell->charging != WEIR_CHARGE_IF_ROOM, 0) && r->call.charge;
+        rc->clock_us = rc->of->server_us > 0 ? rc->of->server_us : rc->clock_us;
+        if (rc->of->result != STORE_DECIDED || (r->call.result != STORE_DECIDED && !counted))
+            continue;
+        take_outcome(&r->call, rc, c);
+        if (!counted)
+            continue;
+        c->kind = COUNTER_COUNTED;
+        r->refused = r->refused || (c->outcome == COUNTER_REFUSES && i < d->enforced);
     }
 }
 
@@ -525,9 +536,89 @@ void remote_replace(struct decision *d, enum counter_kind kind)
     }
 }
 
+/* A shadow rule has no stand-in: it says nothing, and is not asked any more. */
+static void do_without(struct decision *d, struct counter *c, const struct lender_status *status)
+{
+    if (c < d->counters + d->enforced)
+        replace_counter(d, c, status);
+    else
+        c->kind = COUNTER_COUNTED;
+}
+
+/* A server whose clock has other windows is up. It is asked again with these, unless that has been tried. */
+static bool has_failed(const struct store_call *call, const struct store_rule *rule)
+{
+    if (rule->result == STORE_STALE)
+        return call->result == STORE_STALE;
+    return rule->result != STORE_DECIDED && rule->result != STORE_UNTRIED;
+}
+
+bool remote_replace_failed(struct decision *d)
+{
+    struct lender_status status = store_status(d);
+    bool any = false;
+    for (size_t i = 0; i < d->count; i++) {
+        const struct remote_counter *rc = &d->remote->counters[i];
+        if (d->counters[i].kind != COUNTER_STORE || !rc->cell || !has_failed(&d->remote->call, rc->of))
+            continue;
+        do_without(d, &d->counters[i], &status);
+        any = true;
+    }
+    return any;
+}
+
+static bool has_several_servers(const struct weir *weir)
+{
+    return weir->store && weir->ops->several && weir->ops->several(weir->store);
+}
+
+/* The only server is reachable: the store is up. */
+static bool is_reachable(struct decision *d, const struct counter *c)
+{
+    const struct weir *weir = d->remote->weir;
+    if (!has_several_servers(weir))
+        return true;
+    remote_make_keys(d);
+    return weir->ops->answers(weir->store, remote_key(d, c));
+}
+
+/* Returns whether a rule needs a place in the store that does not answer: an exact rule always does, a leased one if it is
+ * short. Then all limits of the rule are replaced. */
+static bool is_cut_off(struct decision *d, size_t i, size_t count, enum counter_kind kind)
+{
+    for (size_t k = i; k < i + count; k++) {
+        struct counter *c = &d->counters[k];
+        bool asks = kind == COUNTER_STORE || (c->outcome == COUNTER_SHORT && i < d->enforced);
+        if (c->kind == kind && asks && !is_reachable(d, c))
+            return true;
+    }
+    return false;
+}
+
+bool remote_replace_unreachable(struct decision *d, enum counter_kind kind)
+{
+    struct lender_status status;
+    bool any = false;
+    if (!has_several_servers(d->remote->weir))
+        return false;
+    for (size_t i = 0, count; i < d->count; i += count) {
+        count = kind == COUNTER_STORE ? 1 : decision_rule_counters(d, i);
+        if (!is_cut_off(d, i, count, kind))
+            continue;
+        if (!any)
+            status = store_status(d);
+        any = true;
+        for (size_t k = i; k < i + count; k++)
+            if (d->counters[k].kind == kind)
+                do_without(d, &d->counters[k], &status);
+    }
+    return any;
+}
+
 bool remote_stand_in(struct decision *d, struct counter *c)
 {
     struct lender_status status = store_status(d);
+    status.up = status.up && is_reachable(d, c);
     if (status.up || c >= d->counters + d->enforced)
         return false;
     replace_counter(d, c, &status);

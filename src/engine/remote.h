@@ -14,11 +14,13 @@ struct remote_counter {
     bool renew;      /* slice: little is left, and nobody has asked for more yet */
     uint32_t tokens; /* slice: how many are left, for weir_explain */
     uint32_t spent;  /* slice, stand-in for one: the part of the cost that was taken out of it; the rest is owed */
+    bool owes;       /* stand-in: what it let through is owed: see counters_owe() */
     bool insisted;   /* stand-in: it was charged, whatever the others say, and is owed */
     enum rule_on_failure standin; /* stand-in: what it does */
     struct limit share;           /* stand-in: the limit that it applies; if it allows everything, the rule's own */
     struct limit_state owed;      /* stand-in, overdrawn slice: the cell of what is owed, after the charge */
     struct payment payment;       /* store: of what is owed */
+    int64_t clock_us;             /* store: what its server's clock said last in this decision; 0: nothing yet */
     struct store_cell *cell;      /* store: in the call */
     const struct store_rule *of;  /* … and the rule that it is part of there */
     size_t key_len; /* of the rule's key in the store, at the first counter of a rule and subject; 0: not made */
@@ -38,6 +40,7 @@ struct remote {
     bool late;                /* counted in weir->late */
     bool holds_rules;         /* counted in bound->waiting */
     bool gave_up;             /* the store does not answer: it is not asked any more */
+    bool failed;              /* the call was answered: only the counters of rules that failed are replaced */
     bool refused;             /* by this host: the store is asked only to charge what is charged all the same */
     unsigned stale;           /* number of answers that the windows are not the store's */
     int64_t since_us;         /* clock_steady_us() when the decision's now_us was read */
@@ -106,7 +109,8 @@ int64_t remote_offset_us(const struct decision *d);
 bool remote_wants_store(const struct decision *d);
 /* Returns whether something has to be charged or given back there, whatever the others say. */
 bool remote_insists_in_store(const struct decision *d);
-/* Fills d->remote->call with everything that counts in the store. */
+/* Fills d->remote->call with everything that counts in the store. Once more after an answer: with what is still to be
+ * asked, and with the windows of the clocks that the answer told. */
 void remote_make_call(struct decision *d);
 /* Settles what the call has charged: with 0, or, if it is kept, with what it was, so that nothing of it is a hold any more
  * and its slots are free. */
@@ -115,11 +119,10 @@ void remote_settle_call(struct decision *d, bool keep);
 bool remote_undo_insisted(struct decision *d);
 /* Adds the counter to d->remote->call; returns its cell there, which has no windows and no debt yet. */
 struct store_cell *remote_add_to_call(struct decision *d, struct counter *c);
-/* The store says that the windows of the call are not those of its clock: sets them anew. */
-void remote_renew_windows(struct decision *d);
 /* The call is over: what was owed is paid, or is owed still. */
 void remote_end_payments(struct decision *d);
-/* The store has decided: its counters' outcomes. */
+/* The store has answered: its counters' outcomes. If the call failed, only of those that were charged or given back
+ * nevertheless, whatever the others say. */
 void remote_take_answer(struct decision *d);
 
 /* Asks for slices that are short. Returns false if it cannot: the store is unavailable. */
@@ -130,6 +133,11 @@ void remote_renew_slices(struct decision *d);
 void remote_report_overdrafts(struct decision *d);
 /* Replaces the counters of enforced rules by stand-ins: COUNTER_STORE all, COUNTER_SLICE those of rules that are short. */
 void remote_replace(struct decision *d, enum counter_kind kind);
+/* The call has failed: replaces the counters of the rules that failed, and of no others. Returns false if there are none.
+ */
+bool remote_replace_failed(struct decision *d);
+/* The same for counters whose server is known to be down: of COUNTER_SLICE those of rules that are short. */
+bool remote_replace_unreachable(struct decision *d, enum counter_kind kind);
 
 /* If the store does not answer: makes a stand-in of a counter of an enforced rule, and returns true. */
 bool remote_stand_in(struct decision *d, struct counter *c);

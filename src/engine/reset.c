@@ -77,7 +77,7 @@ static struct penalty_view forget_penalty(const struct bound *bound, const struc
                                           int64_t now_us)
 {
     struct penalty_view view = { 0 };
-    if (rule->penalty)
+    if (rule->penalises)
         view = penalty_look(bound->cells, rule, subject, now_us);
     penalty_forget(bound->cells, rule, subject);
     return view;

@@ -1,7 +1,7 @@
 /* Counters in a store that many hosts share, as the engine sees them: a table of operations, which is passed in when a
  * handle is opened. src/redis is the store that exists; it knows nothing of rules or decisions.
  *
- *   exact    a call decides on all cells of a plan in the store, atomically, by the store's clock
+ *   exact    a call decides on all cells of a plan in the store, all or nothing, by the store's clock
  *   leased   the store's own thread fetches slices of a window's budget and puts them into this host's cells
  * (slices/)
  *
@@ -40,26 +40,19 @@ struct store_cell {
     struct weir_str field;      /* its name within the key: the limit's name and the algorithm's letter, "day.c" */
     struct window window, next; /* of a calendar limit, by the store's clock: the current one, and the one after it */
     uint64_t cost;              /* in the limit's unit; 0 looks: it fits while no more than `max` is used */
+    /* Its own part of the cost, which is what is given back. The rest is that of earlier cells of the same field. */
+    uint64_t own;
     /* How the cost is charged if the call charges. WEIR_CHARGE_ALWAYS and WEIR_GIVE_BACK happen whatever the other cells
      * say; rules with such cells come first in a call. */
     enum weir_charging charging;
     struct store_hold hold; /* whether the charge is a hold */
     uint64_t to;            /* settling: what the cost becomes */
     int64_t off_us;         /* settling: it was charged to a slice; the end of its window may be wrong by this much */
-    uint64_t debt;          /* let through on this host while the store was unavailable: added before anything is judged */
+    /* Let through on this host while the store was unavailable: added before anything is judged, even if the call only
+     * looks. ret: 0 if it was certainly added. */
+    uint64_t debt;
     struct limit_state state; /* ret: after the decision, as limit_report takes it */
     bool fits;                /* ret: had room for the cost */
-};
-
-/* A rule for a subject: one key. Rules that are not shadow pass or fail together, and each shadow rule by itself: it is
- * charged only if the others have passed. */
-struct store_rule {
-    struct weir_str key; /* without the prefix: "{u1}:ocr:key" */
-    struct store_cell *cells;
-    size_t cell_count;
-    bool shadow;
-    bool fits; /* ret: all of its cells had room, and (if the call charges, and those that are not shadow passed) it was
-                  charged */
 };
 
 enum store_result {
@@ -68,13 +61,35 @@ enum store_result {
     STORE_FAILED, /* the store refused (a key of another kind): nothing was charged; `why` says it */
     STORE_LOST,   /* the connection broke: it is not known whether it was charged */
     STORE_UNSENT, /* nothing was charged: the store is unavailable, or its queue is full */
+    /* Only of a rule: nothing was charged, since another rule of the call failed first. */
+    STORE_UNTRIED,
+};
+
+/* A rule for a subject: one key. Rules that are not shadow pass or fail together, and each shadow rule by itself: it is
+ * charged only if the others have passed.
+ *
+ * The rules of a call may be in different servers. Then one of them may fail while the others answer: each has a result of
+ * its own, and the clock of its server. What insists (see charging) was charged if its rule's result is STORE_DECIDED,
+ * whatever the result of the call. */
+struct store_rule {
+    struct weir_str key; /* without the prefix: "{u1}:ocr:key" */
+    struct store_cell *cells;
+    size_t cell_count;
+    bool shadow;
+    bool fits; /* ret: all of its cells had room, and (if the call charges, and those that are not shadow passed) it was
+                  charged */
+    enum store_result result; /* ret */
+    int64_t server_us;        /* ret: the clock of its server then; 0: not known. Settling: when it was charged, by that */
 };
 
 struct store_call {
     /* the question; it has to stay until done */
     struct store_rule *rules;
     size_t rule_count;
-    bool charge;      /* the cells are charged their costs; else the call only looks */
+    bool charge; /* the cells are charged their costs; else the call only looks */
+    /* It only looks, for a request that will be charged: a cell that refuses because of a wrong clock is set right, as it
+     * is by a call that charges. */
+    bool mends;
     bool settle;      /* nothing is decided: what the cells were charged at server_us, leaving their state, becomes `to` */
     bool renew;       /* with settle: instead, holds last for their ttl_us from now on */
     bool enter;       /* with settle: instead, the store learns of holds that slices have paid for, and will end them */
@@ -85,9 +100,9 @@ struct store_call {
     int64_t deadline_us; /* clock_steady_us */
 
     /* the answer */
-    enum store_result result;
-    bool allowed;      /* STORE_DECIDED: those that are not shadow have room, and were charged if `charge` */
-    int64_t server_us; /* the store's clock then (STORE_DECIDED, STORE_STALE) */
+    enum store_result result; /* of all rules that are not shadow: STORE_DECIDED only if each of them is */
+    bool allowed;             /* STORE_DECIDED: those that are not shadow have room, and were charged if `charge` */
+    int64_t server_us;        /* the store's clock then (STORE_DECIDED, STORE_STALE); the earliest of its rules */
     char why[300];
 
     /* The deadline has passed, or it is certain that no answer will come before it. `done` still comes. At most once,
@@ -99,7 +114,24 @@ struct store_call {
     /* the store's own */
     struct store_link *link; /* that it was sent over: link_settle may be asked of it in `done` */
     struct store_call *next;
+    void (*again)(struct store_link *link, struct store_call *call); /* in a cluster: sends it once more … */
+    unsigned tries;                                                  /* … how often it was … */
+    bool alone;                                                      /* … and not together with others */
+    bool told_late;
 };
+
+/* One server has answered for all rules of the call, or has not: sets what each of them says. */
+static inline void store_call_answered(struct store_call *call)
+{
+    bool told = call->result == STORE_DECIDED || call->result == STORE_STALE;
+    for (size_t i = 0; i < call->rule_count; i++) {
+        struct store_rule *rule = &call->rules[i];
+        rule->result = call->result;
+        rule->server_us = told ? call->server_us : 0;
+        for (size_t j = 0; call->result == STORE_DECIDED && j < rule->cell_count; j++)
+            rule->cells[j].debt = 0;
+    }
+}
 
 /* ---- the store ---- */
 
@@ -129,8 +161,13 @@ struct store_ops {
      * not use the store or its links; this leaves all alone there. NULL is ignored. */
     void (*close)(struct store *store);
 
-    /* Returns false while the circuit breaker is open or there is no connection. Cheap. */
+    /* Returns false while the circuit breaker is open or there is no connection; of several servers, to all of them.
+     * Cheap. */
     bool (*up)(const struct store *store);
+    /* Returns whether keys are in several servers, which are up or down one by one. Cheap. NULL: they are not. */
+    bool (*several)(const struct store *store);
+    /* If they are: returns whether the server of this key is up. Cheap. */
+    bool (*answers)(const struct store *store, struct weir_str key);
     /* Returns the number of hosts that count in the store, as far as is known: at least 1. */
     uint32_t (*hosts)(const struct store *store);
     /* Returns the store's clock less this host's, as it was last known on this host; 0 until it is. */

@@ -77,7 +77,12 @@ static bool add_to_call(struct posted *p, const struct weir_receipt *receipt, co
                                        .to = to,
                                        .hold = { .ttl_us = hold_us, .keep = how.keep, .nth = (uint16_t)how.nth },
                                        .state = limit_origin_state(limit, charged->origin) };
-    p->rules[i] = (struct store_rule){ .key = sv_of(p->keys + at, name.key.len), .cells = &p->cells[i], .cell_count = 1 };
+    /* A bucket's charge is known by its time, by the clock of the server that counts it. */
+    bool bucket = how.algorithm == LIMIT_TOKEN_BUCKET;
+    p->rules[i] = (struct store_rule){ .key = sv_of(p->keys + at, name.key.len),
+                                       .cells = &p->cells[i],
+                                       .cell_count = 1,
+                                       .server_us = bucket ? (int64_t)charged->origin : receipt->store_us };
     p->call.rule_count++;
     return true;
 }

@@ -26,7 +26,7 @@ static struct weir_left left_of(const struct decision *d, const struct counter *
     bool slots = limit->algorithm == LIMIT_CONCURRENT; /* which have no window */
     struct weir_left left = {
         .rule = (uint32_t)(c->rule - d->bound->rules),
-        .limit = (uint32_t)(c->limit - d->bound->limits),
+        .limit = c->limit->number,
         .refuses = !d->allowed && c->outcome == COUNTER_REFUSES,
         .reading = c->reading,
         .given_max = c->given ? limit->max : 0,
@@ -54,7 +54,7 @@ static struct weir_left *same_policy(const struct decision *d, struct weir_usage
 {
     uint32_t rule = (uint32_t)(c->rule - d->bound->rules);
     for (uint32_t i = usage->count; c->rule->by_path && i-- > 0 && usage->left[i].rule == rule;)
-        if (sv_eq(d->bound->limits[usage->left[i].limit].spec->name, c->limit->spec->name))
+        if (sv_eq(bound_limit_at(d->bound, usage->left[i].limit)->spec->name, c->limit->spec->name))
             return &usage->left[i];
     return NULL;
 }

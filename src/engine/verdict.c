@@ -27,14 +27,6 @@ static inline void copy_text(char *to, size_t cap, sv from)
     to[n] = '\0';
 }
 
-static uint16_t refusal_status(const struct bound *bound, const struct rule *rule)
-{
-    uint16_t status = rule->reject.status;
-    if (status == 0)
-        status = ruleset_rules(bound->ruleset)->settings.reject.status;
-    return status ? status : 429;
-}
-
 void verdict_blank(struct weir_verdict *v)
 {
     v->allowed = v->applied = v->unavailable = v->matched = v->penalty = v->unnamed = false;
@@ -62,31 +54,48 @@ void verdict_repeated(struct weir_verdict *v, sv header)
     copy_text(v->limit, sizeof v->limit, header);
 }
 
+/* The same for a name that is followed by zeros: see NAME_PIECE. Few are longer than three pieces, which fit everywhere. */
+static inline void copy_name(char *to, size_t cap, const char *from, size_t len)
+{
+    enum { PIECES = 3 };
+    _Static_assert(PIECES * NAME_PIECE <= WEIR_NAME_MAX + 1 && PIECES * NAME_PIECE <= WEIR_ID_MAX + 1, "they fit");
+    if (__builtin_expect(len >= PIECES * NAME_PIECE, 0)) {
+        copy_text(to, cap, sv_of(from, len));
+        return;
+    }
+    for (size_t done = 0; done <= len; done += NAME_PIECE)
+        memcpy(to + done, from + done, NAME_PIECE);
+}
+
 /* All of the verdict. A brief one says nothing about the limit's numbers. */
-static void name_limit(const struct decision *d, const struct counter *c, const struct limit_report *report)
+LIMIT_HOT void name_limit(const struct decision *d, const struct counter *c, const struct limit_report *report)
 {
     struct weir_verdict *v = d->verdict;
     v->allowed = d->allowed;
     v->applied = v->matched = true;
     v->unavailable = false;
     v->penalty = c->penalty != PENALTY_NONE;
-    v->unnamed = !c->limit->spec->named;
-    v->status = d->allowed ? 0 : refusal_status(d->bound, c->rule->rule);
+    v->unnamed = c->limit->unnamed;
+    v->status = d->allowed ? 0 : c->rule->status;
     v->max = c->ask.limit->capacity;
     v->remaining = report->remaining;
     v->debt = c->ask.limit->overdraft ? report->debt : 0; /* others were lowered, or charged afterwards */
-    v->reset_ms = ms_up(report->reset_us);
-    v->retry_after_ms = d->allowed ? 0 : ms_up(report->retry_after_us);
-    v->window_ms = d->request->brief && d->allowed ? 0 : ms_up(limit_window_us(c->ask.limit, &c->window));
     bool calendar = c->ask.limit->algorithm == LIMIT_CALENDAR;
     v->window_end_ms = calendar ? ms_up(c->window.end_us - c->ask.now_us) : 0;
+    v->reset_ms = v->retry_after_ms = v->window_ms = 0;
+    if (!d->allowed)
+        v->retry_after_ms = ms_up(report->retry_after_us);
+    if (!d->allowed || !d->request->brief) {
+        v->reset_ms = ms_up(report->reset_us);
+        v->window_ms = ms_up(limit_window_us(c->ask.limit, &c->window));
+    }
     v->shadow_count = 0;
     v->private_rule = (uint32_t)(c->rule - d->bound->rules);
     v->private_rules = d->bound->version | (uint64_t)c->reading << VERDICT_VERSION_BITS;
-    copy_text(v->rule, sizeof v->rule, c->rule->rule->id);
-    copy_text(v->limit, sizeof v->limit, c->limit->spec->name);
+    copy_name(v->rule, sizeof v->rule, c->rule->name.ptr, c->rule->name.len);
+    copy_name(v->limit, sizeof v->limit, c->limit->name, c->limit->name_len);
     v->unit[0] = '\0';
-    if (__builtin_expect(c->limit->unit.len > 0, 0))
+    if (__builtin_expect(c->limit->counts_other, 0))
         copy_text(v->unit, sizeof v->unit, c->limit->unit);
 }
 
@@ -156,6 +165,35 @@ void verdict_fill(const struct decision *d)
     name_limit(d, named, &report);
 }
 
+void verdict_of_cell(const struct decision *d)
+{
+    const struct counter *c = d->counters;
+    struct limit_report report = { 0 };
+    if (!d->allowed)
+        report = counter_report(c, limit_needs(c->ask.limit, c->ask.cost));
+    else if (!d->request->brief)
+        report = counter_report(c, 0);
+    name_limit(d, c, &report);
+}
+
+void verdict_of_passed(const struct weir_verdict *like, const struct bound_rule *rule, struct limit_state state,
+                       int64_t now_us, bool brief, struct weir_verdict *ret)
+{
+    const struct bound_limit *limit = rule->own.limits;
+    memcpy(ret, like, offsetof(struct weir_verdict, rule));
+    copy_name(ret->rule, sizeof ret->rule, rule->name.ptr, rule->name.len);
+    copy_name(ret->limit, sizeof ret->limit, limit->name, limit->name_len);
+    ret->unit[0] = '\0';
+    ret->private_rule = like->private_rule;
+    ret->private_rules = like->private_rules;
+    if (brief)
+        return;
+    struct limit_report report = limit_report(&limit->limit, NULL, state, now_us, 0);
+    ret->remaining = report.remaining;
+    ret->debt = limit->limit.overdraft ? report.debt : 0;
+    ret->reset_ms = ms_up(report.reset_us);
+}
+
 static bool denies(const struct decision *d, const struct counter *c)
 {
     return c->kind == COUNTER_STANDIN && remote_of(d, c)->standin == ON_FAILURE_DENY;
@@ -212,6 +250,32 @@ static uint64_t overdrawn(const struct counter *c)
     return c->held && c->ask.limit->overdraft ? counter_report(c, 0).debt : 0;
 }
 
+/* Calls request->each_rule for the rule that has these counters. */
+static inline __attribute__((always_inline)) void tell_rule(const struct decision *d, const struct counter *counters,
+                                                            size_t count, enum weir_said says, enum weir_penalty penalty,
+                                                            uint64_t debt)
+{
+    struct weir_rule_said said = {
+        .rule = counters->rule->rule->id,
+        .said = says,
+        .overdrawn = debt,
+        .private_rule = (uint32_t)(counters->rule - d->bound->rules),
+        .private_rules = d->bound->version,
+        .penalty = penalty,
+    };
+    if (__builtin_expect(says != WEIR_SAYS_PASS, 0) && penalty != WEIR_PENALTY_RUNS) {
+        struct limit_report report = { 0 };
+        said.limit = longest_wait(counters, count, &report)->limit->spec->name;
+    }
+    d->request->each_rule(&said, d->request->context);
+}
+
+void verdict_rule_of_cell(const struct decision *d)
+{
+    const struct counter *c = d->counters;
+    tell_rule(d, c, 1, c->outcome == COUNTER_REFUSES ? WEIR_SAYS_REFUSE : WEIR_SAYS_PASS, WEIR_PENALTY_NONE, overdrawn(c));
+}
+
 void verdict_each_rule(const struct decision *d)
 {
     for (size_t i = 0, end; i < d->count; i = end) {
@@ -224,24 +288,11 @@ void verdict_each_rule(const struct decision *d)
             runs |= d->counters[end].penalty == PENALTY_RUNS;
             begins |= d->counters[end].penalty == PENALTY_BEGINS;
         }
-        struct weir_rule_said said = {
-            .rule = first->rule->rule->id,
-            .said = WEIR_SAYS_PASS,
-            .overdrawn = debt,
-            .private_rule = (uint32_t)(first->rule - d->bound->rules),
-            .private_rules = d->bound->version,
-            .penalty = runs     ? WEIR_PENALTY_RUNS
-                       : begins ? WEIR_PENALTY_BEGINS
-                                : WEIR_PENALTY_NONE,
-        };
-        if (runs) {
-            said.said = WEIR_SAYS_REFUSE;
-        } else if (refuses) {
-            struct limit_report report = { 0 };
-            said.limit = longest_wait(first, end - i, &report)->limit->spec->name;
-            said.said = i < d->enforced ? WEIR_SAYS_REFUSE : WEIR_SAYS_WOULD_REFUSE;
-        }
-        d->request->each_rule(&said, d->request->context);
+        enum weir_said says = WEIR_SAYS_PASS;
+        if (runs || refuses)
+            says = runs || i < d->enforced ? WEIR_SAYS_REFUSE : WEIR_SAYS_WOULD_REFUSE;
+        enum weir_penalty penalty = begins ? WEIR_PENALTY_BEGINS : WEIR_PENALTY_NONE;
+        tell_rule(d, first, end - i, says, runs ? WEIR_PENALTY_RUNS : penalty, debt);
     }
 }
 
@@ -252,13 +303,12 @@ void verdict_add_shadow(struct weir_verdict *verdict, struct weir_shadows *shado
     verdict->shadow_count++;
 }
 
-const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *v)
+const struct bound_rule *verdict_rule(const struct bound *bound, const struct weir_verdict *v)
 {
     size_t i = v->private_rule;
     /* The verdict may be of older rules, or of another handle. */
     if (verdict_version(v) == bound->version && i < ruleset_rules(bound->ruleset)->rule_count &&
         sv_eq(bound->rules[i].rule->id, weir_str(v->rule)))
-        return bound->rules[i].rule;
-    const struct bound_rule *rule = bound_find(bound, weir_str(v->rule));
-    return rule ? rule->rule : NULL;
+        return &bound->rules[i];
+    return bound_find(bound, weir_str(v->rule));
 }

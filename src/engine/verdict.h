@@ -33,6 +33,12 @@ static inline bool verdict_is_repeated(const struct weir_verdict *verdict)
 
 /* Fills the verdict by d->allowed, and the `outcome` and `state` of the counters of enforced rules. */
 void verdict_fill(const struct decision *d);
+/* The same for a decision of one cell (d->one_cell), which nothing else can refuse. */
+void verdict_of_cell(const struct decision *d);
+/* The same for a request that passed, and whose rule has one cell; not that of a calendar limit. `like` is a verdict on
+ * another one that did. */
+void verdict_of_passed(const struct weir_verdict *like, const struct bound_rule *rule, struct limit_state state,
+                       int64_t now_us, bool brief, struct weir_verdict *ret);
 /* The same for a request that is refused: if that is because the store is unavailable, it says so, and names a rule that
  * denies then. */
 void verdict_refuse(struct decision *d);
@@ -42,6 +48,8 @@ void usage_fill(const struct decision *d);
 void verdict_of_shadows(const struct decision *d, struct weir_verdict *ret, size_t from, size_t end);
 /* Calls request->each_rule for each rule of the decision, by the `outcome` of its counters. */
 void verdict_each_rule(const struct decision *d);
+/* The same for a decision of one cell. */
+void verdict_rule_of_cell(const struct decision *d);
 /* Adds a shadow rule that would have refused; its name goes to the request's `shadows`, which may be NULL. */
 void verdict_add_shadow(struct weir_verdict *verdict, struct weir_shadows *shadows, const struct bound_rule *rule);
 
@@ -56,6 +64,6 @@ static inline size_t verdict_reading(const struct weir_verdict *verdict)
     return (size_t)(verdict->private_rules >> VERDICT_VERSION_BITS);
 }
 /* The rule that a verdict names, as these rules have it; NULL: they have none of its id. */
-const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *verdict);
+const struct bound_rule *verdict_rule(const struct bound *bound, const struct weir_verdict *verdict);
 
 #endif

@@ -41,8 +41,10 @@ static uint64_t length_coarse(uint32_t packed)
     return digits >> COARSE_DIGITS << 2 | (digits & 3);
 }
 
-static void init_bucket(struct limit *l)
+static void init_bucket(struct limit *l, bool coarse)
 {
+    l->token = coarse ? LIMIT_TOKEN_COARSE : LIMIT_TOKEN;
+    l->base = coarse ? LIMIT_COARSE : 0;
     uint64_t units = l->max * l->token, per = (uint64_t)l->per_us;
     uint64_t common = gcd(per, units);
     uint64_t step = l->max ? per / common : per;
@@ -64,6 +66,7 @@ static void init_bucket(struct limit *l)
 
 static void init_slide(struct limit *l)
 {
+    l->slide_shift = 0;
     while (l->per_us >> l->slide_shift > UINT32_MAX)
         l->slide_shift++;
     l->slide_factor = (UINT64_C(1) << 63) / ((uint64_t)l->per_us >> l->slide_shift) + 1;
@@ -77,21 +80,23 @@ static void init(struct limit *limit, enum limit_algorithm algorithm, uint64_t m
         .algorithm = algorithm,
         .max = max,
         .capacity = bucket && burst && max ? burst : max,
-        .quick_max = max <= UINT32_MAX ? max : UINT64_C(1) << 32,
         .per_us = algorithm == LIMIT_CALENDAR ? 0 : per_us,
-        .token = coarse ? LIMIT_TOKEN_COARSE : LIMIT_TOKEN,
-        .base = coarse ? LIMIT_COARSE : 0,
     };
     /* Rounded up: a share too small would make a bucket look decayed too soon. */
     limit->share_factor = limit->capacity ? ((uint64_t)LIMIT_SHARES << LIMIT_SHARE_SHIFT) / limit->capacity + 1 : 0;
     limit->window_us = limit->per_us;
+    if (bucket) {
+        init_bucket(limit, coarse);
+        return;
+    }
+    limit->quick_max = max <= UINT32_MAX ? max : UINT64_C(1) << 32;
+    if (algorithm == LIMIT_SLIDING_WINDOW) {
+        init_slide(limit);
+        return;
+    }
     limit->length = limit_length_pack(limit->per_us);
     limit->length_id = (uint8_t)length_coarse(limit->length);
     limit->reach_us = 2 * limit_length_unpack(limit->length);
-    if (bucket)
-        init_bucket(limit);
-    if (algorithm == LIMIT_SLIDING_WINDOW)
-        init_slide(limit);
 }
 
 void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint64_t max, uint64_t burst, int64_t per_us)
@@ -254,7 +259,7 @@ static int64_t bucket_wait(const struct limit *l, uint64_t units)
     return clamp_time(divide_up((limit_wide)units * l->step.by, l->step_units));
 }
 
-static struct limit_report report_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost)
+LIMIT_HOT struct limit_report report_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost)
 {
     struct limit twin;
     if (__builtin_expect(!limit_has_parts(l, s), 0))
@@ -275,8 +280,8 @@ static struct limit_report report_bucket(const struct limit *l, struct limit_sta
     return report;
 }
 
-static struct limit_report report_count(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us,
-                                        uint64_t cost)
+LIMIT_HOT struct limit_report report_count(const struct limit *l, const struct window *w, struct limit_state s,
+                                           int64_t now_us, uint64_t cost)
 {
     struct limit_count c = limit_count_at(l, w, s, now_us);
     struct limit_report report = { .remaining = limit_remaining_count(l, c.count), .debt = limit_less(c.count, l->max) };
@@ -305,7 +310,7 @@ static uint64_t slide_debt(const struct limit *l, const struct limit_slide *w)
     return used > all ? (uint64_t)divide_up(used - all, per) : 0;
 }
 
-static struct limit_report report_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost)
+LIMIT_HOT struct limit_report report_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost)
 {
     struct limit_slide w = limit_slide_at(l, s, now_us);
     struct limit_report report = { .remaining = limit_remaining_slide(l, &w) };
@@ -327,7 +332,7 @@ static struct limit_report report_slide(const struct limit *l, struct limit_stat
 /* Nobody knows when a hold ends; a client that is refused should ask again soon. */
 #define SLOT_RETRY_US US_PER_S
 
-static struct limit_report report_concurrent(const struct limit *l, struct limit_state s, uint64_t cost)
+LIMIT_HOT struct limit_report report_concurrent(const struct limit *l, struct limit_state s, uint64_t cost)
 {
     struct limit_report report = { .remaining = limit_remaining_count(l, s.data), .reset_us = s.data ? l->per_us : 0 };
     if (l->max == 0 || cost > l->max)

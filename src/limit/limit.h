@@ -17,6 +17,7 @@
 #define LIMIT_LIMIT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <weir/weir.h>
@@ -50,27 +51,37 @@ struct limit_divisor {
     uint64_t by, inverse;
 };
 
-/* The numbers of a limit, computed once. */
+/* The numbers of a limit, computed once. Where many limits are in use, decisions wait for these to come from memory, so
+ * they are in the order of their use: the first 64 bytes are all that a window needs, the next 64 are for buckets. Fields
+ * in a union belong to different algorithms. */
 struct limit {
-    enum limit_algorithm algorithm;
-    bool overdraft; /* set after limit_init: whatever a charge costs, it passes if 1 would fit; see limit_overdraw */
+    enum limit_algorithm algorithm : 8;
+    bool overdraft;    /* set after limit_init: whatever a charge costs, it passes if 1 would fit; see limit_overdraw */
+    bool step_fine;    /* token_bucket: step is so short that a state may lag by one step */
+    uint8_t length_id; /* `length` in 8 bits: see limit_origin */
+    union {
+        uint32_t length; /* fixed_window: its length, packed */
+        /* sliding_window: a time >> slide_shift, times slide_factor, is its part of the period in 1/2^63 */
+        uint32_t slide_shift;
+    };
     uint64_t max;
-    uint64_t capacity;  /* of a bucket: burst; else max */
-    uint64_t quick_max; /* of a window: the quick way is for counts below this */
+    uint64_t capacity; /* of a bucket: burst; else max */
     /* used × this >> LIMIT_SHARE_SHIFT is its part of the capacity in 1/LIMIT_SHARES; of a bucket: units × this >> 64 */
     uint64_t share_factor;
-    int64_t per_us;    /* 0 for calendar; of concurrent: how long a hold lasts */
     int64_t window_us; /* limit_window_us; 0 for calendar */
-    /* fixed_window: its length, packed, and twice that: a window that ends later than this is from a clock that was wrong
-     */
-    uint32_t length;
-    uint8_t length_id; /* the same in 8 bits: see limit_origin */
-    int64_t reach_us;
-    /* sliding_window: a time >> slide_shift, times slide_factor, is its part of the period in 1/2^63 */
-    unsigned slide_shift;
-    uint64_t slide_factor;
-    /* token_bucket: a token has so many units, and its states begin at `base`: 0, or LIMIT_COARSE */
-    uint64_t token, base;
+    int64_t spare_us;  /* see struct limit_outlook */
+    union {
+        uint64_t quick_max; /* of a window: the quick way is for counts below this */
+        uint64_t token;     /* token_bucket: a token has so many units */
+    };
+    union {
+        int64_t reach_us; /* fixed_window: twice its length: one that ends later is from a clock that was wrong */
+        uint64_t slide_factor;
+        int64_t share_us; /* token_bucket: in this time 1/LIMIT_SHARES of the capacity comes back */
+    };
+
+    /* Only of token_bucket: its states begin at `base`: 0, or LIMIT_COARSE. */
+    uint64_t base;
     /* Every `step` microseconds exactly `step_units` come back. */
     struct limit_divisor step;
     uint64_t step_units;
@@ -78,10 +89,10 @@ struct limit {
     uint64_t quick_units;    /* the quick way is for states of no more than this: capacity_units; 0 if a charge rounds */
     uint64_t drain_factor;   /* units × this >> 64, and drain_extra_us, is time enough for them to come back */
     uint64_t drain_extra_us; /* 1 for what the product leaves out; CLOCK_END_US where the factor does not fit */
-    int64_t share_us;        /* in this time 1/LIMIT_SHARES of the capacity comes back */
-    int64_t spare_us;        /* see struct limit_outlook */
-    bool step_fine;          /* step is so short that a state may lag by one step */
+
+    int64_t per_us; /* 0 for calendar; of concurrent: how long a hold lasts */
 };
+_Static_assert(offsetof(struct limit, base) == 64 && offsetof(struct limit, per_us) == 128, "see above");
 
 /* max and burst up to LIMIT_MAX_MAX, max of a sliding window up to LIMIT_SLIDE_MAX, per within its bounds (calendar:
  * ignored); burst 0: max. */

@@ -71,13 +71,23 @@ static bool walk_hops(sv value, const struct networks *trusted, int *left, struc
     return true;
 }
 
+/* The address that the caller gave; its text is *ret_given, if it gave one. False: there is none. */
+static inline bool given_address(const struct weir_request *request, sv known, struct ip *ret, sv *ret_given)
+{
+    if (known.len == 0 && request->peer_bytes.len > 0) {
+        *ret_given = sv_of("", 0);
+        return ip_from_bytes(request->peer_bytes, ret);
+    }
+    *ret_given = known.len > 0 ? known : request->peer;
+    return ip_parse_hop(*ret_given, ret);
+}
+
 bool client_address(const struct weir_request *request, const struct networks *trusted, struct ip *ret, sv *ret_given)
 {
     sv known = sv_trim_ows(request->ip);
-    *ret_given = known.len > 0 ? known : request->peer;
-    if (!ip_parse_hop(*ret_given, ret))
+    if (!given_address(request, known, ret, ret_given))
         return false;
-    if (known.len > 0 || !networks_has(trusted, ret))
+    if (known.len > 0 || trusted->v4_count + trusted->v6_count == 0 || !networks_has(trusted, ret))
         return true;
     int left = HOPS_MAX;
     *ret_given = sv_of("", 0);

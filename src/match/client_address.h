@@ -15,9 +15,9 @@ struct networks {
 bool networks_init(struct networks *networks, struct arena *arena, const struct cidr *cidrs, size_t count);
 bool networks_has(const struct networks *networks, const struct ip *ip);
 
-/* The client's address: `ip` if the caller gave one; else `peer`, or, where that is trusted, the rightmost address of
- * X-Forwarded-For that is not. *ret_given is the text that the caller gave for it, empty if it was found in a header.
- * False: there is none. */
+/* The client's address: `ip` if the caller gave one; else `peer_bytes` or `peer`, or, where that is trusted, the rightmost
+ * address of X-Forwarded-For that is not. *ret_given is the text that the caller gave for it, empty if it was found in a
+ * header or given in binary. False: there is none. */
 bool client_address(const struct weir_request *request, const struct networks *trusted, struct ip *ret, sv *ret_given);
 
 /* The part of `raw` without port and final dot; an IPv6 address keeps its brackets. */

@@ -1,7 +1,8 @@
 /* Rules become a ruleset.
  *
- * A request finds its rules through lists: those of its event, user, key and host, of the entries of its descriptor, of
- * every template that its path matches, and of the rules that none of these can find. Each rule stands under one kind of
+ * A request finds its rules through lists: those of its event, user, key and host, of its headers, its address and the
+ * entries of its descriptor, of every template that its path matches, of every literal in its path that a regex needs, and
+ * of the rules that none of these can find. Each rule stands under one kind of
  * index only, the most selective that it offers: the one in which the fewest other rules have the same event, template or
  * host. A thousand rules for one event that differ in their paths are found by path, a thousand tenants' rules for "/login"
  * by host. Conditions that the index implies are not checked again (compiled_rule.checks). */
@@ -12,7 +13,7 @@
 #include "match/ruleset.h"
 
 /* Spaces of the builder's own table. */
-enum { COUNT_TEXT, COUNT_TEMPLATE = COUNT_TEXT + ATTRIBUTE_COUNT, KNOWN_REGEX };
+enum { COUNT_TEXT, COUNT_TEMPLATE = COUNT_TEXT + OTHER_SPACES, COUNT_LITERAL, KNOWN_REGEX };
 
 struct listed {
     uint32_t list, rule;
@@ -188,6 +189,17 @@ static bool number_entry(struct ruleset *ruleset, struct compiled_condition *con
     return true;
 }
 
+/* The space of a header's values in the table. */
+static bool number_header(struct ruleset *ruleset, struct compiled_condition *condition)
+{
+    uint32_t *number = table_put(&ruleset->table, ATTR_HEADER, condition->name, ruleset->header_count);
+    if (!number)
+        return false;
+    ruleset->header_count += *number == ruleset->header_count;
+    condition->space = HEADER_SPACE + 2 * *number + condition->ignore_case;
+    return true;
+}
+
 /* The bit that has a condition checked. */
 static uint32_t check_of(const struct compiled_rule *compiled, const struct compiled_condition *condition)
 {
@@ -213,6 +225,8 @@ static bool compile_conditions(struct builder *b, const struct rule *rule, struc
         if (!condition_init(&conditions[i], arena, &rule->match.conditions[i], rule->ignore_case))
             return false;
         if (conditions[i].attribute == ATTR_DESCRIPTOR && !number_entry(b->ruleset, &conditions[i]))
+            return false;
+        if (conditions[i].attribute == ATTR_HEADER && !number_header(b->ruleset, &conditions[i]))
             return false;
         if (conditions[i].attribute == ATTR_METHOD)
             compiled->methods = method_bits(b->ruleset, &conditions[i]);
@@ -256,13 +270,64 @@ static int compile_rule(struct builder *b, const struct rule *rule, struct compi
     return compile_paths(b, rule, compiled);
 }
 
-/* The tree can find it: it has templates and no regex, none of them too deep. */
-static bool tree_finds(const struct compiled_rule *compiled)
+/* A need of a regex: its texts, and how many rules have the most frequent one. */
+struct need {
+    const struct need_text *texts;
+    size_t count;
+    uint32_t rules;
+};
+
+/* The end of the need that begins with the text `from`. */
+static size_t need_end(const struct regex_needs *needs, size_t from)
+{
+    size_t to = from;
+    while (to < needs->count && needs->texts[to].need == needs->texts[from].need)
+        to++;
+    return to;
+}
+
+/* Returns the need of a regex that finds it among the fewest others; if several do, the one whose first text is longest. */
+static struct need choose_need(const struct builder *b, const struct regex *regex)
+{
+    const struct regex_needs *needs = regex_needs(regex);
+    struct need best = { .rules = UINT32_MAX };
+    for (size_t i = 0; i < needs->count;) {
+        struct need need = { &needs->texts[i], need_end(needs, i) - i, 0 };
+        for (size_t k = 0; k < need.count; k++) {
+            uint32_t count = table_find(&b->known, COUNT_LITERAL, need.texts[k].text);
+            need.rules = count > need.rules ? count : need.rules;
+        }
+        bool longer = best.texts && need.texts->text.len > best.texts->text.len;
+        if (need.rules < best.rules || (need.rules == best.rules && longer))
+            best = need;
+        i += need.count;
+    }
+    return best;
+}
+
+/* An index can find the path: it is a template that is not too deep, or a regex that needs something. */
+static bool path_is_found(const struct ruleset *ruleset, const struct compiled_path *path)
+{
+    if (!path->is_regex)
+        return template_depth(path->template) <= PATH_SEGMENTS_MAX;
+    return ruleset->regex_count >= REGEX_INDEX_MIN && regex_needs(ruleset->regexes[path->regex])->count > 0;
+}
+
+/* An index can find the rule by any of its paths. */
+static bool paths_find(const struct ruleset *ruleset, const struct compiled_rule *compiled)
 {
     for (size_t i = 0; i < compiled->path_count; i++)
-        if (compiled->paths[i].is_regex || template_depth(compiled->paths[i].template) > PATH_SEGMENTS_MAX)
+        if (!path_is_found(ruleset, &compiled->paths[i]))
             return false;
     return compiled->path_count > 0;
+}
+
+static bool has_regex(const struct compiled_rule *compiled)
+{
+    for (size_t i = 0; i < compiled->path_count; i++)
+        if (compiled->paths[i].is_regex)
+            return true;
+    return false;
 }
 
 static bool count_one(struct builder *b, uint32_t space, sv text)
@@ -273,60 +338,112 @@ static bool count_one(struct builder *b, uint32_t space, sv text)
     return count;
 }
 
-/* The table can find the rule by its texts. Methods are too few to tell rules apart, and headers are not in the table. */
-static bool table_finds(const struct compiled_condition *condition)
+/* The texts by which the table finds a condition. */
+struct texts {
+    const sv *list;
+    const struct networks *networks; /* in place of a list */
+    size_t count;                    /* 0: the table cannot find it */
+    uint32_t space;
+};
+
+/* Methods are too few to tell rules apart. A header that has to be there is found by its name if it is not by its value. */
+static struct texts texts_of(const struct compiled_condition *condition)
 {
-    return condition->attribute != ATTR_METHOD && condition->attribute != ATTR_HEADER && condition_is_list(condition);
+    const struct networks *networks = condition->is.networks;
+    if (condition->attribute == ATTR_METHOD)
+        return (struct texts){ 0 };
+    if (condition->attribute == ATTR_IP && condition->has_is && networks)
+        return (struct texts){ .networks = networks, .count = networks->v4_count + networks->v6_count };
+    if (condition_is_list(condition))
+        return (struct texts){ .list = condition->is.equal.sorted,
+                               .count = condition->is.equal.count,
+                               .space = condition->space };
+    if (condition->attribute == ATTR_HEADER && (condition->has_is || condition->presence == PRESENT))
+        return (struct texts){ .list = &condition->name, .count = 1, .space = NAMED_SPACE };
+    return (struct texts){ 0 };
+}
+
+static sv text_at(const struct texts *texts, size_t i, uint32_t *ret_space)
+{
+    *ret_space = texts->space;
+    if (!texts->networks)
+        return texts->list[i];
+    const struct networks *networks = texts->networks;
+    const struct cidr *cidr = i < networks->v4_count ? &networks->v4[i] : &networks->v6[i - networks->v4_count];
+    *ret_space = NETWORK_SPACE + cidr->prefix;
+    return sv_of((const char *)cidr->ip.bytes, sizeof cidr->ip.bytes);
+}
+
+static bool count_path(struct builder *b, const struct compiled_path *path)
+{
+    if (!path->is_regex)
+        return count_one(b, COUNT_TEMPLATE, path->template);
+    const struct regex_needs *needs = regex_needs(b->ruleset->regexes[path->regex]);
+    for (size_t i = 0; i < needs->count; i++)
+        if (!count_one(b, COUNT_LITERAL, needs->texts[i].text))
+            return false;
+    return true;
 }
 
 static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
 {
     for (size_t i = 0; i < compiled->condition_count; i++) {
-        const struct compiled_condition *condition = &compiled->conditions[i];
-        for (size_t k = 0; table_finds(condition) && k < condition->is.equal.count; k++)
-            if (!count_one(b, COUNT_TEXT + condition->space, condition->is.equal.sorted[k]))
+        struct texts texts = texts_of(&compiled->conditions[i]);
+        for (size_t k = 0; k < texts.count; k++) {
+            uint32_t space;
+            sv text = text_at(&texts, k, &space);
+            if (!count_one(b, COUNT_TEXT + space, text))
                 return false;
+        }
     }
-    for (size_t i = 0; tree_finds(compiled) && i < compiled->path_count; i++)
-        if (!count_one(b, COUNT_TEMPLATE, compiled->paths[i].template))
+    for (size_t i = 0; paths_find(b->ruleset, compiled) && i < compiled->path_count; i++)
+        if (!count_path(b, &compiled->paths[i]))
             return false;
     return true;
 }
 
-/* Returns how many rules have the template of this rule that is most in use. */
-static uint32_t count_path(const struct builder *b, const struct compiled_rule *compiled)
+/* Returns how many rules have the template or the need of this rule that is most in use. */
+static uint32_t most_paths(const struct builder *b, const struct compiled_rule *compiled)
 {
     uint32_t most = 0;
     for (size_t i = 0; i < compiled->path_count; i++) {
-        uint32_t count = table_find(&b->known, COUNT_TEMPLATE, compiled->paths[i].template);
+        const struct compiled_path *path = &compiled->paths[i];
+        uint32_t count = path->is_regex ? choose_need(b, b->ruleset->regexes[path->regex]).rules
+                                        : table_find(&b->known, COUNT_TEMPLATE, path->template);
         most = count > most ? count : most;
     }
     return most;
 }
 
-/* Returns how many rules share the most frequent text of this condition. */
-static uint32_t count_texts(const struct builder *b, const struct compiled_condition *condition)
+/* Returns how many rules share the most frequent one of these texts. */
+static uint32_t most_texts(const struct builder *b, const struct texts *texts)
 {
     uint32_t most = 0;
-    for (size_t i = 0; i < condition->is.equal.count; i++) {
-        uint32_t count = table_find(&b->known, COUNT_TEXT + condition->space, condition->is.equal.sorted[i]);
+    for (size_t i = 0; i < texts->count; i++) {
+        uint32_t space;
+        sv text = text_at(texts, i, &space);
+        uint32_t count = table_find(&b->known, COUNT_TEXT + space, text);
         most = count > most ? count : most;
     }
     return most;
 }
 
-/* Returns the condition whose index finds the rule among the fewest others; NULL if none does, or if the tree of paths is
- * better. If both are equal, a path comes before a host: many rules share a host once there are more of them. */
+/* Returns the condition whose index finds the rule among the fewest others; NULL if none does, or if that of paths is
+ * better. If both are equal, a template comes before a host (many rules share a host once there are more of them), a header
+ * and an address, and a regex after everything: many paths may have what it needs. */
 static const struct compiled_condition *choose_index(const struct builder *b, const struct compiled_rule *compiled)
 {
+    const uint32_t weak = BIT(ATTR_HOST) | BIT(ATTR_HEADER) | BIT(ATTR_IP);
     const struct compiled_condition *best = NULL;
-    uint32_t fewest = tree_finds(compiled) ? count_path(b, compiled) : UINT32_MAX;
+    bool regex = has_regex(compiled);
+    uint32_t fewest = paths_find(b->ruleset, compiled) ? most_paths(b, compiled) : UINT32_MAX;
     for (size_t i = 0; i < compiled->condition_count; i++) {
-        if (!table_finds(&compiled->conditions[i]))
+        struct texts texts = texts_of(&compiled->conditions[i]);
+        if (texts.count == 0)
             continue;
-        enum attribute attribute = (enum attribute)compiled->conditions[i].attribute;
-        uint32_t count = count_texts(b, &compiled->conditions[i]);
-        if (count < fewest || (count == fewest && attribute != ATTR_HOST)) {
+        uint32_t count = most_texts(b, &texts);
+        bool wins_equal = !(BIT(compiled->conditions[i].attribute) & weak) || (regex && !best);
+        if (count < fewest || (count == fewest && wins_equal)) {
             best = &compiled->conditions[i];
             fewest = count;
         }
@@ -353,20 +470,79 @@ static bool enlist(struct builder *b, uint32_t *slot, uint32_t rule)
     return true;
 }
 
-/* Puts a rule on the lists of all texts of a condition. The index implies the condition, but for its `is_not`. */
+static void note_network(struct ruleset *ruleset, uint32_t space)
+{
+    uint32_t length = space - NETWORK_SPACE;
+    ruleset->network_lengths[length / 64] |= UINT64_C(1) << length % 64;
+}
+
+/* What a request has to look at to find a rule by this condition. */
+static bool note_index(struct builder *b, const struct compiled_condition *condition, const struct texts *texts,
+                       uint32_t rule)
+{
+    struct ruleset *ruleset = b->ruleset;
+    if (condition->attribute == ATTR_DESCRIPTOR)
+        ruleset->finds |= FINDS_ENTRIES;
+    else if (condition->attribute == ATTR_IP)
+        ruleset->finds |= FINDS_NETWORKS;
+    else if (condition->attribute != ATTR_HEADER)
+        ruleset->indexed |= BIT(condition->attribute);
+    if (condition->attribute != ATTR_HEADER)
+        return true;
+    ruleset->finds |= FINDS_HEADERS;
+    ruleset->header_lengths |= UINT64_C(1) << condition->name.len % 64;
+    ruleset->folds = ruleset->folds || condition->ignore_case;
+    return texts->space == NAMED_SPACE || enlist(b, table_put(&ruleset->table, VALUED_SPACE, condition->name, 0), rule);
+}
+
+/* The index implies these conditions, but for their `is_not`. A rule may have conditions on several headers and entries,
+ * which have one bit, and the table finds IPv4 addresses in networks of IPv6. */
+static bool is_implied(const struct compiled_condition *condition)
+{
+    const uint32_t not_implied = BIT(ATTR_DESCRIPTOR) | BIT(ATTR_HEADER) | BIT(ATTR_IP);
+    return !condition->is_not && !(BIT(condition->attribute) & not_implied);
+}
+
+/* Puts a rule on the lists of all texts of a condition. */
 static bool index_texts(struct builder *b, const struct compiled_condition *condition, uint32_t rule)
 {
     struct ruleset *ruleset = b->ruleset;
-    /* A rule may have conditions on several entries, which have one bit. */
-    if (!condition->is_not && condition->attribute != ATTR_DESCRIPTOR)
+    struct texts texts = texts_of(condition);
+    if (is_implied(condition))
         ruleset->compiled[rule].checks &= ~BIT(condition->attribute);
-    if (condition->attribute == ATTR_DESCRIPTOR)
-        ruleset->finds = FINDS_ENTRIES;
-    else
-        ruleset->indexed |= BIT(condition->attribute);
-    for (size_t i = 0; i < condition->is.equal.count; i++)
-        if (!enlist(b, table_put(&ruleset->table, condition->space, condition->is.equal.sorted[i], 0), rule))
+    if (!note_index(b, condition, &texts, rule))
+        return false;
+    for (size_t i = 0; i < texts.count; i++) {
+        uint32_t space;
+        sv text = text_at(&texts, i, &space);
+        if (texts.networks)
+            note_network(ruleset, space);
+        if (!enlist(b, table_put(&ruleset->table, space, text, 0), rule))
             return false;
+    }
+    return true;
+}
+
+/* Puts a rule on the lists of all its templates, and of what its regexes need. Templates imply the condition. */
+static bool index_paths(struct builder *b, uint32_t rule)
+{
+    struct ruleset *ruleset = b->ruleset;
+    struct compiled_rule *compiled = &ruleset->compiled[rule];
+    bool regex = has_regex(compiled);
+    if (regex && !enlist(b, &ruleset->with_regex, rule))
+        return false;
+    if (!regex)
+        compiled->checks &= ~(uint32_t)CHECK_PATHS;
+    for (size_t i = 0; i < compiled->path_count; i++) {
+        const struct compiled_path *path = &compiled->paths[i];
+        ruleset->finds |= path->is_regex ? FINDS_REGEXES : FINDS_PATHS;
+        if (!path->is_regex && !enlist(b, tree_add(&ruleset->tree, &ruleset->table, path->template), rule))
+            return false;
+        struct need need = path->is_regex ? choose_need(b, ruleset->regexes[path->regex]) : (struct need){ 0 };
+        for (size_t k = 0; k < need.count; k++)
+            if (!enlist(b, literal_index_add(&ruleset->literals, need.texts[k].text), rule))
+                return false;
+    }
     return true;
 }
 
@@ -376,21 +552,22 @@ uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value)
     return entry == TABLE_NONE ? TABLE_NONE : table_find(&ruleset->table, ENTRY_SPACE + entry, value);
 }
 
+/* The index has room for the literals of a rule, if all of them are new. */
+static bool literals_fit(const struct ruleset *ruleset, const struct compiled_rule *compiled)
+{
+    return !has_regex(compiled) || ruleset->literals.count + compiled->path_count * NEED_TEXTS_MAX < LITERALS_MAX;
+}
+
 static bool index_rule(struct builder *b, uint32_t rule)
 {
     struct ruleset *ruleset = b->ruleset;
-    struct compiled_rule *compiled = &ruleset->compiled[rule];
+    const struct compiled_rule *compiled = &ruleset->compiled[rule];
     const struct compiled_condition *index = choose_index(b, compiled);
     if (index)
         return index_texts(b, index, rule);
-    if (!tree_finds(compiled))
-        return enlist(b, &ruleset->always, rule);
-    compiled->checks &= ~(uint32_t)CHECK_PATHS;
-    ruleset->finds = ruleset->finds == FINDS_ENTRIES ? FINDS_ENTRIES : FINDS_PATHS;
-    for (size_t i = 0; i < compiled->path_count; i++)
-        if (!enlist(b, tree_add(&ruleset->tree, &ruleset->table, compiled->paths[i].template), rule))
-            return false;
-    return true;
+    if (paths_find(ruleset, compiled) && literals_fit(ruleset, compiled))
+        return index_paths(b, rule);
+    return enlist(b, &ruleset->always, rule);
 }
 
 /* Gives every list its start in the pool. Rules were listed in their order, so each list comes out rising. */
@@ -429,6 +606,9 @@ static bool fill_slots(struct builder *b)
         return false;
     const uint32_t *pool = ruleset->pool;
     ruleset->always = list_at(pool, starts[ruleset->always]);
+    ruleset->with_regex = list_at(pool, starts[ruleset->with_regex]);
+    for (uint32_t i = 1; i <= ruleset->literals.count; i++)
+        ruleset->literals.lists[i] = list_at(pool, starts[ruleset->literals.lists[i]]);
     for (size_t i = 0; i < ruleset->tree.count; i++) {
         struct tree_node *node = &ruleset->tree.nodes[i];
         node->ends = list_at(pool, starts[node->ends]);
@@ -436,8 +616,11 @@ static bool fill_slots(struct builder *b)
     }
     for (size_t i = 0; ruleset->table.count > 0 && i <= ruleset->table.mask; i++) {
         struct table_entry *entry = &ruleset->table.entries[i];
-        bool texts = entry->space < TREE_SPACE ? entry->space != ATTR_DESCRIPTOR : entry->space >= ENTRY_SPACE;
-        if (entry->value != TABLE_NONE && texts)
+        if (entry->value == TABLE_NONE)
+            continue;
+        bool names = entry->space == ATTR_DESCRIPTOR || entry->space == ATTR_HEADER;
+        bool texts = entry->space < TREE_SPACE ? !names : entry->space >= ENTRY_SPACE;
+        if (texts)
             entry->value = list_at(pool, starts[entry->value]);
     }
     return true;
@@ -473,6 +656,18 @@ static bool fill_begin(struct builder *b)
     return true;
 }
 
+static bool name_headers(struct ruleset *ruleset)
+{
+    ruleset->header_names = ARENA_ARRAY(&ruleset->arena, sv, ruleset->header_count);
+    for (size_t i = 0; ruleset->header_names && i < ruleset->rules->rule_count; i++) {
+        const struct compiled_rule *compiled = &ruleset->compiled[i];
+        for (size_t k = 0; k < compiled->condition_count; k++)
+            if (compiled->conditions[k].attribute == ATTR_HEADER)
+                ruleset->header_names[(compiled->conditions[k].space - HEADER_SPACE) / 2] = compiled->conditions[k].name;
+    }
+    return ruleset->header_names;
+}
+
 static int compile(struct builder *b)
 {
     struct ruleset *ruleset = b->ruleset;
@@ -486,17 +681,22 @@ static int compile(struct builder *b)
         return no_memory(b);
     memset(ruleset->compiled, 0, count * sizeof *ruleset->compiled);
     for (size_t i = 0; i < count; i++) {
-        const struct rule *rule = &ruleset->rules->rules[i];
+        const struct rule *rule = ruleset->rules->rules[i];
         r = compile_rule(b, rule, &ruleset->compiled[i]);
         if (r < 0)
             return r;
-        if (rule->mode != MODE_OFF && !count_rule(b, &ruleset->compiled[i]))
-            return no_memory(b);
     }
     for (size_t i = 0; i < count; i++)
-        if (ruleset->rules->rules[i].mode != MODE_OFF && !index_rule(b, (uint32_t)i))
+        if (ruleset->rules->rules[i]->mode != MODE_OFF && !count_rule(b, &ruleset->compiled[i]))
             return no_memory(b);
-    return fill_slots(b) && fill_begin(b) && compile_looks(ruleset) ? 0 : no_memory(b);
+    for (size_t i = 0; i < count; i++)
+        if (ruleset->rules->rules[i]->mode != MODE_OFF && !index_rule(b, (uint32_t)i))
+            return no_memory(b);
+    ruleset_load_beside(ruleset, ruleset->compiled, sizeof *ruleset->compiled);
+    return fill_slots(b) && note_only_rules(ruleset) && fill_begin(b) && name_headers(ruleset) &&
+                   literal_index_finish(&ruleset->literals) && compile_looks(ruleset)
+               ? 0
+               : no_memory(b);
 }
 
 int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *error)
@@ -506,7 +706,7 @@ int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *er
         rules_free(rules);
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory for a set of rules");
     }
-    ruleset->rules = rules;
+    ruleset->rules = rules_hold(rules); /* the indexes point to its texts */
     struct builder b = { .ruleset = ruleset, .error = error };
     int r = compile(&b);
     builder_done(&b);
@@ -518,21 +718,35 @@ int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *er
     return 0;
 }
 
+/* Frees the indexes, when no ruleset uses them any more. */
+static void release(struct ruleset *first)
+{
+    if (__atomic_fetch_sub(&first->sharers, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    for (size_t i = 0; i < first->ids.count; i++)
+        regex_free(first->ids.regexes[i]);
+    for (size_t i = 0; i < first->regex_count; i++)
+        regex_free(first->regexes[i]);
+    free(first->regexes);
+    table_done(&first->table);
+    tree_done(&first->tree);
+    literal_index_done(&first->literals);
+    arena_done(&first->arena);
+    rules_let_go(first->rules);
+    free(first);
+}
+
 void ruleset_free(struct ruleset *ruleset)
 {
     if (!ruleset)
         return;
-    for (size_t i = 0; i < ruleset->ids.count; i++)
-        regex_free(ruleset->ids.regexes[i]);
-    for (size_t i = 0; i < ruleset->regex_count; i++)
-        regex_free(ruleset->regexes[i]);
-    free(ruleset->regexes);
+    struct ruleset *base = ruleset->base;
     free(ruleset->compiled);
-    table_done(&ruleset->table);
-    tree_done(&ruleset->tree);
-    arena_done(&ruleset->arena);
+    ruleset->compiled = NULL;
     rules_free(ruleset->rules);
-    free(ruleset);
+    if (base)
+        free(ruleset);
+    release(base ? base : ruleset);
 }
 
 const struct rules *ruleset_rules(const struct ruleset *ruleset)

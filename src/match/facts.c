@@ -198,11 +198,9 @@ static sv make_ip_text(struct facts *facts)
     unsigned prefix = facts->ruleset->rules->settings.ipv6_prefix;
     if (ip_is_v4(ip) || prefix >= 128)
         return sv_of(facts->ip_buf, ip_text(ip, facts->ip_buf));
-    struct ip network = *ip;
-    ip_mask(&network, prefix);
-    size_t len = ip_text(&network, facts->ip_buf);
-    len += (size_t)snprintf(facts->ip_buf + len, sizeof facts->ip_buf - len, "/%u", prefix);
-    return sv_of(facts->ip_buf, len);
+    struct cidr network = { *ip, (uint8_t)prefix };
+    ip_mask(&network.ip, prefix);
+    return sv_of(facts->ip_buf, cidr_text(&network, facts->ip_buf));
 }
 
 sv facts_ip_text(struct facts *facts)

@@ -13,6 +13,14 @@ struct ruleset;
 
 /* Takes over `rules` (freed with the ruleset, also on failure). */
 int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *error);
+/* The same for rules that follow those of `before` (NULL: none). If the two sets match the same, rule by rule, the new one
+ * shares the indexes of `before`, which only the caller's thread uses or frees meanwhile. */
+int ruleset_follow(struct ruleset **ret, struct ruleset *before, struct rules *rules, struct weir_error *error);
+/* Whether the two share their indexes. */
+bool ruleset_is_like(const struct ruleset *a, const struct ruleset *b);
+/* Matching starts loading the member of this array that belongs to a rule when it knows that the rule may apply. `bytes`:
+ * of a member. Before anything is matched; the array has to outlive the ruleset's use. */
+void ruleset_load_beside(struct ruleset *ruleset, const void *array, size_t bytes);
 void ruleset_free(struct ruleset *ruleset);
 const struct rules *ruleset_rules(const struct ruleset *ruleset);
 bool ruleset_trusts(const struct ruleset *ruleset, sv address); /* settings.trusted_proxies has it */
@@ -20,6 +28,11 @@ bool ruleset_wants_user(const struct ruleset *ruleset);         /* some rule tha
 /* Some rule that can refuse at that time matches or counts by the attribute, has plans of it, or excepts a user. `header`
  * is its name in lower case, for ATTR_HEADER. Whatever looks at a part of the descriptor looks at ATTR_DESCRIPTOR. */
 bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header, int64_t now_us);
+/* The same for every rule that is not off, whatever its mode, at any time. If proxies are trusted, whatever looks at the
+ * client's address looks at X-Forwarded-For. */
+bool ruleset_ever_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header);
+/* There is a header for which that is so. */
+bool ruleset_looks_at_headers(const struct ruleset *ruleset);
 /* The names of all headers that rules which are not off look at, in lower case and in order. */
 size_t ruleset_header_count(const struct ruleset *ruleset);
 sv ruleset_header(const struct ruleset *ruleset, size_t i);

@@ -208,7 +208,8 @@ static bool conditions_hold(struct visit *v, const struct compiled_rule *rule, u
 {
     if (checks & CHECK_METHODS && !method_holds(v, rule))
         return false;
-    for (size_t i = 0; i < rule->condition_count; i++)
+    /* Conditions are in lines of their own: they are not read if none is to be looked at. */
+    for (size_t i = 0; checks & CHECK_CONDITIONS && i < rule->condition_count; i++)
         if (checks & BIT(rule->conditions[i].attribute) && !condition_holds(&rule->conditions[i], v->facts))
             return false;
     if (checks & CHECK_EXCEPT && excepted(rule->except, v->facts))
@@ -273,8 +274,8 @@ static __attribute__((noinline)) size_t find_readings(const struct ruleset *rule
         facts_select_reading(facts, i);
         size_t n = facts->path_cut
                        ? prefix_index_find(&ruleset->begin, facts->path, &ruleset->ids, found, RULESET_LISTS_MAX)
-                       : tree_find(&ruleset->tree, &ruleset->table, facts->path, &facts->segments, &ruleset->ids, found,
-                                   RULESET_LISTS_MAX);
+                       : tree_find(&ruleset->tree, &ruleset->table, facts->path, &facts->segments, &ruleset->ids,
+                                   &ruleset->lines, found, RULESET_LISTS_MAX);
         count = n > RULESET_LISTS_MAX ? n : add_lists(lists, count, found, n);
     }
     facts_select_reading(facts, used);
@@ -288,13 +289,13 @@ static inline size_t find_paths(const struct ruleset *ruleset, struct facts *fac
     sv path = facts_path(facts);
     if (facts->reading_count > 1 || facts->path_cut)
         return find_readings(ruleset, facts, lists, count);
-    return count + tree_find(&ruleset->tree, &ruleset->table, path, &facts->segments, &ruleset->ids, lists + count,
-                             RULESET_LISTS_MAX - count);
+    return count + tree_find(&ruleset->tree, &ruleset->table, path, &facts->segments, &ruleset->ids, &ruleset->lines,
+                             lists + count, RULESET_LISTS_MAX - count);
 }
 
-/* Adds the lists of the values that the entries of the descriptor have, and those of the path. */
-static __attribute__((noinline)) size_t find_entries(const struct ruleset *ruleset, struct facts *facts,
-                                                     uint32_t lists[RULESET_LISTS_MAX], size_t count)
+/* Adds the lists of the values that the entries of the descriptor have. */
+static size_t find_entries(const struct ruleset *ruleset, struct facts *facts, uint32_t lists[RULESET_LISTS_MAX],
+                           size_t count)
 {
     const struct weir_request *request = facts->request;
     bool plain = facts_descriptor_plain(facts);
@@ -308,7 +309,112 @@ static __attribute__((noinline)) size_t find_entries(const struct ruleset *rules
             return RULESET_LISTS_MAX + 1;
         lists[count++] = list;
     }
-    return ruleset->tree.count > 0 && request->path.len > 0 ? find_paths(ruleset, facts, lists, count) : count;
+    return count;
+}
+
+/* Adds the list of a text, if there is one. */
+static size_t find_text(const struct ruleset *ruleset, uint32_t space, sv text, uint32_t lists[RULESET_LISTS_MAX],
+                        size_t count)
+{
+    uint32_t list = table_find(&ruleset->table, space, text);
+    return list == TABLE_NONE ? count : add_lists(lists, count, &list, 1);
+}
+
+/* Writes the text in lower case; false: it is longer than the room. */
+static bool to_lower(sv text, char *out, size_t cap)
+{
+    for (size_t i = 0; text.len <= cap && i < text.len; i++)
+        out[i] = ascii_lower(text.ptr[i]);
+    return text.len <= cap;
+}
+
+/* Adds the lists of a header with this name, in lower case. If it has different values and such requests are refused, all
+ * rules that look at it may refuse. */
+static size_t find_header(const struct ruleset *ruleset, struct facts *facts, sv lower_case_name,
+                          uint32_t lists[RULESET_LISTS_MAX], size_t count)
+{
+    char folded[RULE_TEXT_MAX];
+    uint32_t number = table_find(&ruleset->table, ATTR_HEADER, lower_case_name);
+    if (number == TABLE_NONE)
+        return count;
+    sv name = ruleset->header_names[number]; /* which facts keep */
+    count = find_text(ruleset, NAMED_SPACE, name, lists, count);
+    bool refuse = ruleset->rules->settings.repeated_headers == REPEATED_REFUSE;
+    if (refuse && facts_header_differs(facts, name))
+        return find_text(ruleset, VALUED_SPACE, name, lists, count);
+    sv value = facts_header(facts, name);
+    if (value.len == 0)
+        return count;
+    count = find_text(ruleset, HEADER_SPACE + 2 * number, value, lists, count);
+    if (ruleset->folds && to_lower(value, folded, sizeof folded))
+        count = find_text(ruleset, HEADER_SPACE + 2 * number + 1, sv_of(folded, value.len), lists, count);
+    return count;
+}
+
+/* Adds the lists of the headers that the request has. */
+static size_t find_headers(const struct ruleset *ruleset, struct facts *facts, uint32_t lists[RULESET_LISTS_MAX],
+                           size_t count)
+{
+    const struct weir_request *request = facts->request;
+    char lower[RULE_NAME_MAX];
+    for (size_t i = 0; i < request->header_count && count <= RULESET_LISTS_MAX; i++) {
+        sv name = request->headers[i].name;
+        if (ruleset->header_lengths >> name.len % 64 & 1 && to_lower(name, lower, sizeof lower))
+            count = find_header(ruleset, facts, sv_of(lower, name.len), lists, count);
+    }
+    return count;
+}
+
+/* Adds the lists of the networks that the client's address is in. */
+static size_t find_networks(const struct ruleset *ruleset, struct facts *facts, uint32_t lists[RULESET_LISTS_MAX],
+                            size_t count)
+{
+    const struct ip *ip = facts_ip(facts);
+    for (unsigned word = 0; ip && word < sizeof ruleset->network_lengths / sizeof ruleset->network_lengths[0]; word++)
+        for (uint64_t left = ruleset->network_lengths[word]; left; left &= left - 1) {
+            unsigned length = 64 * word + (unsigned)__builtin_ctzll(left);
+            struct ip network = *ip;
+            ip_mask(&network, length);
+            count = find_text(ruleset, NETWORK_SPACE + length, sv_of((const char *)network.bytes, sizeof network.bytes),
+                              lists, count);
+            if (count > RULESET_LISTS_MAX)
+                return count;
+        }
+    return count;
+}
+
+/* Adds the lists of the literals that occur in what regexes are run on. If some of that is cut, every regex matches. */
+static size_t find_regexes(const struct ruleset *ruleset, struct facts *facts, uint32_t lists[RULESET_LISTS_MAX],
+                           size_t count)
+{
+    struct literals_seen seen;
+    literals_seen_init(&seen, &ruleset->literals);
+    size_t views = facts_views(facts);
+    for (size_t i = 0; i < views && count <= RULESET_LISTS_MAX; i++) {
+        struct path_view view = facts_view(facts, i);
+        if (view.reading.cut || view.text.cut)
+            return add_lists(lists, count, &ruleset->with_regex, 1);
+        count += literal_index_find(&ruleset->literals, view.text.path, &seen, lists + count, RULESET_LISTS_MAX - count);
+    }
+    return count;
+}
+
+/* Adds the lists of everything but texts. */
+static __attribute__((noinline)) size_t find_more(const struct ruleset *ruleset, struct facts *facts,
+                                                  uint32_t lists[RULESET_LISTS_MAX], size_t count)
+{
+    bool path = facts->request->path.len > 0;
+    if (ruleset->finds & FINDS_ENTRIES)
+        count = find_entries(ruleset, facts, lists, count);
+    if (ruleset->finds & FINDS_HEADERS && count <= RULESET_LISTS_MAX)
+        count = find_headers(ruleset, facts, lists, count);
+    if (ruleset->finds & FINDS_NETWORKS && count <= RULESET_LISTS_MAX)
+        count = find_networks(ruleset, facts, lists, count);
+    if (ruleset->finds & FINDS_PATHS && path && count <= RULESET_LISTS_MAX)
+        count = find_paths(ruleset, facts, lists, count);
+    if (ruleset->finds & FINDS_REGEXES && path && count <= RULESET_LISTS_MAX)
+        count = find_regexes(ruleset, facts, lists, count);
+    return count;
 }
 
 /* The lists of a request; more than RULESET_LISTS_MAX: too many. */
@@ -324,10 +430,10 @@ static size_t find_lists(const struct ruleset *ruleset, struct facts *facts, uin
         if (list != TABLE_NONE)
             lists[count++] = list;
     }
-    if (__builtin_expect(ruleset->finds != FINDS_TEXTS, 0))
-        return ruleset->finds == FINDS_ENTRIES ? find_entries(ruleset, facts, lists, count)
-               : facts->request->path.len > 0  ? find_paths(ruleset, facts, lists, count)
-                                               : count;
+    if (__builtin_expect(ruleset->finds, 0))
+        return ruleset->finds != FINDS_PATHS  ? find_more(ruleset, facts, lists, count)
+               : facts->request->path.len > 0 ? find_paths(ruleset, facts, lists, count)
+                                              : count;
     return count;
 }
 
@@ -352,10 +458,12 @@ static uint32_t next_candidate(struct cursor *cursors, size_t count)
 /* Two lists with one rule each, which differ or not. */
 static void visit_two(struct visit *v, uint32_t a, uint32_t b)
 {
-    uint32_t first = a < b ? a : b, last = a < b ? b : a;
-    consider(v, first & ~LIST_ONE, false);
+    uint32_t first = (a < b ? a : b) & ~LIST_ONE, last = (a < b ? b : a) & ~LIST_ONE;
+    rule_lines_load(&v->ruleset->lines, first);
+    rule_lines_load(&v->ruleset->lines, last);
+    consider(v, first, false);
     if (first != last)
-        consider(v, last & ~LIST_ONE, false);
+        consider(v, last, false);
 }
 
 static void visit_lists(struct visit *v, uint32_t *lists, size_t count)
@@ -398,9 +506,10 @@ size_t ruleset_match(const struct ruleset *ruleset, struct facts *facts, int64_t
     v.memo_ready = false;
     uint32_t lists[RULESET_LISTS_MAX];
     size_t count = find_lists(ruleset, facts, lists);
-    if (count == 1 && lists[0] & LIST_ONE)
+    if (count == 1 && lists[0] & LIST_ONE) {
+        rule_lines_load(&ruleset->lines, lists[0] & ~LIST_ONE);
         consider(&v, lists[0] & ~LIST_ONE, false);
-    else if (count <= RULESET_LISTS_MAX)
+    } else if (count <= RULESET_LISTS_MAX)
         visit_lists(&v, lists, count);
     else
         for (size_t i = 0; i < ruleset->rules->rule_count; i++)

@@ -4,6 +4,7 @@
 
 #include "base/regex.h"
 #include "match/condition.h"
+#include "match/literal_index.h"
 #include "match/match.h"
 #include "match/prefix_index.h"
 #include "match/template.h"
@@ -14,11 +15,13 @@ enum {
     RULESET_METHODS_MAX = 32, /* different ones that have a bit; a rule with another compares texts */
     RULESET_MEMO_MAX = 16384, /* regexes whose result is kept; of more, the last are evaluated for each rule */
     RULESET_LISTS_MAX = 256,  /* that one request merges; with more, every rule is looked at */
+    REGEX_INDEX_MIN = 4,      /* regexes; fewer are run sooner than a path is searched for what they need */
 };
 
 /* Bits of attributes, and of what else is to be looked at in a candidate. */
 #define BIT(attribute) (UINT32_C(1) << (attribute))
 enum {
+    CHECK_CONDITIONS = (1 << ATTRIBUTE_COUNT) - 1, /* the bits of all attributes */
     CHECK_EXCEPT = 1 << ATTRIBUTE_COUNT,
     CHECK_METHODS = CHECK_EXCEPT << 1,  /* compiled_rule.methods, in place of the condition on ATTR_METHOD */
     CHECK_PATHS = CHECK_METHODS << 1,   /* one of the paths matches */
@@ -28,11 +31,19 @@ enum {
     CHECK_BRINGS = CHECK_NOT_PATHS << 1,
     CHECK_BRINGS_NONE = CHECK_BRINGS << 1,
 };
-_Static_assert((int)ATTRIBUTE_COUNT < (int)TREE_SPACE, "the table has a space for each attribute, and an int a bit");
+
+/* Spaces of the table beside those of the attributes: names of headers, each with the list of the rules that want the
+ * header to be there, and of those that are found by its value. */
+enum { NAMED_SPACE = ATTRIBUTE_COUNT, VALUED_SPACE, OTHER_SPACES };
+_Static_assert((int)OTHER_SPACES <= (int)TREE_SPACE, "the table has a space for each attribute, and an int a bit");
 
 /* The table numbers the entries of descriptors that rules match, under ATTR_DESCRIPTOR. The values of entry n are in the
- * space ENTRY_SPACE + n, which no node of the tree has. */
+ * space ENTRY_SPACE + n, which no node of the tree has. Headers have numbers under ATTR_HEADER: the values of header n are
+ * in HEADER_SPACE + 2n, and those in lower case, of rules that ignore case, in the next one. Networks are in NETWORK_SPACE
+ * + the length of their prefix. */
 #define ENTRY_SPACE (UINT32_C(1) << 31)
+#define HEADER_SPACE (UINT32_C(3) << 30)
+#define NETWORK_SPACE (UINT32_MAX - 256)
 
 struct compiled_path {
     bool is_regex;
@@ -75,8 +86,13 @@ struct looked_header {
 
 struct ruleset {
     struct rules *rules;
-    struct arena arena;
     struct compiled_rule *compiled;
+    struct rule_lines lines; /* `compiled`, and what ruleset_load_beside() says */
+
+    /* Everything below is the same in rulesets that share their indexes, and belongs to the first of them. */
+    struct ruleset *base; /* the first one; NULL: this one */
+    unsigned sharers;     /* of a first one: further rulesets that use it; atomic */
+    struct arena arena;
 
     struct table table; /* texts that rules match, by their attribute; literal segments of paths */
     struct tree tree;
@@ -87,11 +103,20 @@ struct ruleset {
     uint32_t always;  /* list: rules that no index finds */
     uint32_t indexed; /* bits of attributes whose texts find rules in the table, but for entries */
     enum {
-        FINDS_TEXTS,  /* nothing else */
-        FINDS_PATHS,  /* templates in the tree find rules, too */
-        FINDS_ENTRIES /* values of entries do, and perhaps templates */
-    } finds;
-    uint32_t entry_count; /* numbered entries */
+        FINDS_PATHS = 1,    /* templates in the tree find rules */
+        FINDS_ENTRIES = 2,  /* values of entries do */
+        FINDS_HEADERS = 4,  /* names and values of headers do */
+        FINDS_NETWORKS = 8, /* networks of the address do */
+        FINDS_REGEXES = 16, /* literals that regexes need do */
+    } finds;                /* besides the texts of `indexed` */
+    uint32_t entry_count;   /* numbered entries */
+    uint32_t header_count;
+    sv *header_names;                       /* by number */
+    uint64_t header_lengths;                /* bit n: some name has this length modulo 64 */
+    uint64_t network_lengths[128 / 64 + 1]; /* bit n: some network has a prefix of n bits */
+    bool folds;                             /* some value of a header is found without its case */
+    struct literal_index literals;
+    uint32_t with_regex; /* list: the rules that literals find, for paths that are cut */
 
     struct regex **regexes;
     size_t regex_count;
@@ -103,6 +128,7 @@ struct ruleset {
     bool has_except;
     bool wants_user;
 
+    uint32_t looked;                          /* bits of attributes but headers that some rule which is not off looks at */
     int64_t looked_until_us[ATTRIBUTE_COUNT]; /* when the last enforced rule that looks at the attribute expires */
     struct looked_header *looked_headers;     /* in order of their names */
     size_t looked_header_count;
@@ -110,6 +136,7 @@ struct ruleset {
 
 /* The list of an entry of a descriptor with this value; TABLE_NONE: there is none. */
 uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value);
-bool compile_looks(struct ruleset *ruleset); /* false: no memory */
+bool compile_looks(struct ruleset *ruleset);   /* false: no memory */
+bool note_only_rules(struct ruleset *ruleset); /* in the table, when lists are in their places; false: no memory */
 
 #endif

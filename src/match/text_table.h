@@ -16,13 +16,16 @@ enum {
 };
 
 struct table_entry {
-    uint32_t hash; /* table_slot */
     uint32_t space;
     uint32_t value; /* TABLE_NONE: the entry is free */
     uint32_t text_len;
+    uint32_t only; /* of a node of the tree: 1 + the only rule that can be found by way of it; 0: there are several */
     union {
         char text[TABLE_INLINE]; /* padded with zeros */
-        const char *far_text;    /* of a longer one, not copied */
+        struct {
+            const char *far_text; /* of a longer one, not copied */
+            uint64_t far_hash;    /* its table_hash */
+        };
     };
 };
 
@@ -71,28 +74,34 @@ static inline sv table_text(const struct table_entry *entry)
     return sv_of(entry->text_len <= TABLE_INLINE ? entry->text : entry->far_text, entry->text_len);
 }
 
-/* Whether an entry that is not free is that of (space, text), whose table_word and table_slot are given. */
-static inline bool table_entry_is(const struct table_entry *entry, uint32_t space, sv text, uint64_t word, uint32_t slot)
+/* Whether an entry that is not free is that of (space, text), whose table_word is given. A far text is read only if its
+ * hash is the same. */
+static inline bool table_entry_is(const struct table_entry *entry, uint32_t space, sv text, uint64_t word)
 {
-    if (entry->hash != slot || entry->space != space || entry->text_len != text.len)
+    if (entry->space != space || entry->text_len != text.len)
         return false;
-    return text.len <= TABLE_WORD ? sv_word(entry->text) == word : sv_eq(table_text(entry), text);
+    if (text.len <= TABLE_WORD)
+        return sv_word(entry->text) == word;
+    if (text.len > TABLE_INLINE)
+        return entry->far_hash == word && sv_eq(table_text(entry), text);
+    return sv_word(entry->text) == sv_word(text.ptr) &&
+           sv_word(entry->text + text.len - TABLE_WORD) == sv_word(text.ptr + text.len - TABLE_WORD);
 }
 
-/* TABLE_NONE: not there. word: table_word(text). The table is not empty. */
-static inline uint32_t table_find_word(const struct table *table, uint32_t space, sv text, uint64_t word)
+/* Returns the entry of (space, text), or a free one if it is not there. word: table_word(text). The table is not empty. */
+static inline const struct table_entry *table_find_word(const struct table *table, uint32_t space, sv text, uint64_t word)
 {
-    uint32_t slot = table_slot(space, word);
-    for (size_t i = slot & table->mask;; i = (i + 1) & table->mask) {
+    for (size_t i = table_slot(space, word) & table->mask;; i = (i + 1) & table->mask) {
         const struct table_entry *entry = &table->entries[i];
-        if (entry->value == TABLE_NONE || table_entry_is(entry, space, text, word, slot))
-            return entry->value;
+        if (entry->value == TABLE_NONE || table_entry_is(entry, space, text, word))
+            return entry;
     }
 }
 
+/* TABLE_NONE: not there. */
 static inline uint32_t table_find(const struct table *table, uint32_t space, sv text)
 {
-    return table->count > 0 ? table_find_word(table, space, text, table_word(text)) : TABLE_NONE;
+    return table->count > 0 ? table_find_word(table, space, text, table_word(text))->value : TABLE_NONE;
 }
 
 #endif

@@ -92,6 +92,7 @@ struct search {
     const struct tree_node *nodes;
     const struct table *table;
     const struct ids *ids;
+    const struct rule_lines *lines;
     uint32_t *lists;
     size_t found, cap;
     size_t height;
@@ -131,6 +132,15 @@ static __attribute__((noinline)) uint64_t long_hash(struct search *s, sv segment
     return s->hash[depth];
 }
 
+/* With many rules in use, each node on the way to a rule comes from memory, and so does the rule. All of them are on their
+ * way at once: the nodes of one template are made one after another. */
+static inline void load_only(const struct search *s, const struct table_entry *entry)
+{
+    enum { LINE_NODES = 64 / sizeof(struct tree_node) };
+    __builtin_prefetch(&s->nodes[entry->value] + LINE_NODES);
+    rule_lines_load(s->lines, entry->only - 1);
+}
+
 static inline uint32_t literal_child(struct search *s, const struct tree_node *n, sv segment, uint64_t word, size_t depth)
 {
     if (n->first_word == word && n->first_len == segment.len)
@@ -139,7 +149,10 @@ static inline uint32_t literal_child(struct search *s, const struct tree_node *n
         return TABLE_NONE;
     if (segment.len > TABLE_WORD)
         word = long_hash(s, segment, depth);
-    return table_find_word(s->table, TREE_SPACE + (uint32_t)(n - s->nodes), segment, word);
+    const struct table_entry *entry = table_find_word(s->table, TREE_SPACE + (uint32_t)(n - s->nodes), segment, word);
+    if (entry->only)
+        load_only(s, entry);
+    return entry->value;
 }
 
 static __attribute__((noinline)) bool judge_segment(struct search *s, sv segment, size_t depth)
@@ -198,13 +211,14 @@ static inline uint32_t descend(struct search *s, const struct tree_node *n, sv p
 }
 
 size_t tree_find(const struct tree *tree, const struct table *table, sv path, const struct path_segments *segments,
-                 const struct ids *ids, uint32_t *ret_lists, size_t cap)
+                 const struct ids *ids, const struct rule_lines *lines, uint32_t *ret_lists, size_t cap)
 {
     /* Field by field: what is not needed is not touched. */
     struct search s;
     s.nodes = tree->nodes;
     s.table = table;
     s.ids = ids;
+    s.lines = lines;
     s.lists = ret_lists;
     s.found = s.height = 0;
     s.cap = cap;

@@ -22,6 +22,19 @@ _Static_assert(sizeof(struct tree_node) == 32, "two in a cache line");
 
 enum { TREE_SPACE = 24 };
 
+/* Where all that is read of each rule begins: what matching reads, and what its caller reads next. */
+struct rule_lines {
+    const char *compiled, *beside;
+    size_t compiled_bytes, beside_bytes; /* of a rule */
+};
+
+/* Starts loading what is read of a rule first. */
+static inline void rule_lines_load(const struct rule_lines *lines, uint32_t rule)
+{
+    __builtin_prefetch(lines->compiled + rule * lines->compiled_bytes);
+    __builtin_prefetch(lines->beside + rule * lines->beside_bytes);
+}
+
 struct tree {
     struct tree_node *nodes;
     size_t count, cap;
@@ -32,8 +45,8 @@ void tree_done(struct tree *tree);
 /* Where the list of a template belongs; lives until the next call. NULL: no memory. */
 uint32_t *tree_add(struct tree *tree, struct table *table, sv canonical);
 /* Writes the list of every template that matches, at most `cap` of them, in no order. Returns how many; cap + 1:
- * too many. */
+ * too many. A rule that is all that can be found any more is loaded meanwhile. */
 size_t tree_find(const struct tree *tree, const struct table *table, sv path, const struct path_segments *segments,
-                 const struct ids *ids, uint32_t *ret_lists, size_t cap);
+                 const struct ids *ids, const struct rule_lines *lines, uint32_t *ret_lists, size_t cap);
 
 #endif

@@ -1,5 +1,5 @@
 /* The attributes that enforced rules use: for callers that make an attribute from something that a client may send twice.
- * Headers that only shadow rules use are listed, too, for callers that keep what rules may look at. */
+ * Those that only shadow rules use are noted, too, for callers that keep or make what rules may look at. */
 #include <stdlib.h>
 
 #include "match/ruleset.h"
@@ -12,7 +12,10 @@ static int compare_headers(const void *a, const void *b)
 
 static void look_until(struct ruleset *ruleset, enum attribute attribute, bool looks, int64_t until_us)
 {
-    if (looks && until_us > ruleset->looked_until_us[attribute])
+    if (!looks)
+        return;
+    ruleset->looked |= BIT(attribute);
+    if (until_us > ruleset->looked_until_us[attribute])
         ruleset->looked_until_us[attribute] = until_us;
 }
 
@@ -70,8 +73,10 @@ bool compile_looks(struct ruleset *ruleset)
     const struct rules *rules = ruleset->rules;
     size_t most = 0;
     for (size_t i = 0; i < rules->rule_count; i++) {
-        const struct rule *rule = &rules->rules[i];
-        most += rule->match.condition_count + 1; /* the plan's */
+        const struct rule *rule = rules->rules[i];
+        most += rule->plan_count > 0;
+        for (size_t k = 0; k < rule->match.condition_count; k++)
+            most += rule->match.conditions[k].attribute == ATTR_HEADER;
         for (size_t k = 0; k < rule->by_count; k++)
             most += rule->by[k].attribute == ATTR_HEADER;
     }
@@ -81,23 +86,45 @@ bool compile_looks(struct ruleset *ruleset)
     for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
         ruleset->looked_until_us[i] = INT64_MIN;
     for (size_t i = 0; i < rules->rule_count; i++)
-        if (rules->rules[i].mode != MODE_OFF)
-            add_rule(ruleset, &rules->rules[i],
-                     rules->rules[i].mode == MODE_ENFORCE ? rules->rules[i].expires_us : INT64_MIN);
+        if (rules->rules[i]->mode != MODE_OFF)
+            add_rule(ruleset, rules->rules[i],
+                     rules->rules[i]->mode == MODE_ENFORCE ? rules->rules[i]->expires_us : INT64_MIN);
     merge_headers(ruleset);
     return true;
+}
+
+static const struct looked_header *find_header(const struct ruleset *ruleset, sv name)
+{
+    struct looked_header key = { .name = name };
+    return ruleset->looked_header_count == 0 || name.len == 0
+               ? NULL
+               : bsearch(&key, ruleset->looked_headers, ruleset->looked_header_count, sizeof key, compare_headers);
 }
 
 bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header, int64_t now_us)
 {
     if (attribute != ATTR_HEADER)
         return now_us < ruleset->looked_until_us[attribute];
-    struct looked_header key = { .name = header };
-    const struct looked_header *found =
-        ruleset->looked_header_count == 0 || header.len == 0
-            ? NULL
-            : bsearch(&key, ruleset->looked_headers, ruleset->looked_header_count, sizeof key, compare_headers);
+    const struct looked_header *found = find_header(ruleset, header);
     return found && now_us < found->until_us;
+}
+
+/* Rules look at the address of a client that a proxy may name in X-Forwarded-For. */
+static bool looks_at_forwarded(const struct ruleset *ruleset)
+{
+    return ruleset->looked & BIT(ATTR_IP) && ruleset->trusted.v4_count + ruleset->trusted.v6_count > 0;
+}
+
+bool ruleset_ever_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header)
+{
+    if (attribute != ATTR_HEADER)
+        return ruleset->looked & BIT(attribute);
+    return find_header(ruleset, header) || (sv_eq(header, SV("x-forwarded-for")) && looks_at_forwarded(ruleset));
+}
+
+bool ruleset_looks_at_headers(const struct ruleset *ruleset)
+{
+    return ruleset->looked_header_count > 0 || looks_at_forwarded(ruleset);
 }
 
 size_t ruleset_header_count(const struct ruleset *ruleset)

@@ -18,7 +18,8 @@ static const struct weir_usage *usage_of(const struct bound *bound, const struct
         return NULL;
     for (uint32_t i = 0; i < usage->count; i++) {
         const struct weir_left *left = &usage->left[i];
-        if (left->rule >= rules || left->limit >= bound->limit_count || !bound->limits[left->limit].spec)
+        const struct bound_limit *limit = bound_limit_at(bound, left->limit);
+        if (left->rule >= rules || !limit || !limit->spec)
             return NULL;
         if (i == usage->named && !sv_eq(bound->rules[left->rule].rule->id, weir_str(v->rule)))
             return NULL;
@@ -220,7 +221,7 @@ static const struct policy_text *policy_keep(struct policy_text **kept, const st
 /* The window of a calendar limit changes, so its text has none. `room` is for the case that memory is short. */
 static const struct policy_text *policy_of(const struct answer *a, const struct weir_left *left, struct policy_text *room)
 {
-    struct bound_limit *limit = &a->bound->limits[left->limit];
+    struct bound_limit *limit = bound_limit_at(a->bound, left->limit);
     if (__builtin_expect(limit->spec->given, 0)) { /* each request has its own */
         policy_write(room, a->bound->rules[left->rule].rule->id, limit->spec->name, left->given_max, quota_unit(limit), 0);
         return room;
@@ -288,7 +289,7 @@ static void add_policies(struct writer *w, const struct answer *a, const struct 
     }
     for (uint32_t i = 0; a->usage && i < a->usage->listed && !list.full; i++) {
         const struct weir_left *left = &a->usage->left[i];
-        bool calendar = a->bound->limits[left->limit].limit.algorithm == LIMIT_CALENDAR;
+        bool calendar = bound_limit_at(a->bound, left->limit)->limit.algorithm == LIMIT_CALENDAR;
         add_policy(&list, policy_of(a, left, &room), calendar ? left->window_ms : 0, &partitions[i]);
     }
     end_header(w, SV("RateLimit-Policy"), list.to);
@@ -384,7 +385,7 @@ static struct unit_left left_of_unit(const struct answer *a, sv unit)
         return (struct unit_left){ true, v->max, v->remaining, v->reset_ms };
     for (uint32_t i = 0; a->usage && i < a->usage->count; i++) {
         const struct weir_left *left = &a->usage->left[i];
-        const struct bound_limit *limit = &a->bound->limits[left->limit];
+        const struct bound_limit *limit = bound_limit_at(a->bound, left->limit);
         if (left->known && sv_eq(quota_unit(limit), unit) && (!least.known || left->remaining < least.remaining))
             least = (struct unit_left){ true, limit->spec->given ? left->given_max : limit->limit.capacity, left->remaining,
                                         left->reset_ms };

@@ -109,7 +109,8 @@ static bool write_refusal(const struct answer *a, unsigned style, struct weir_re
     struct buf problem;
     struct rule_reject unjudged = { .has_body = true, .body = unjudged_body(v, body) };
     bool judged = v->allowed || v->applied;
-    const struct rule *rule = v->applied ? verdict_rule(a->bound, v) : NULL;
+    const struct bound_rule *bound = v->applied ? verdict_rule(a->bound, v) : NULL;
+    const struct rule *rule = bound ? bound->rule : NULL;
     struct rule_reject reject = merged(rule     ? &rule->reject
                                        : judged ? &nothing
                                                 : &unjudged,

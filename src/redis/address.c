@@ -7,8 +7,8 @@
 #include "base/err.h"
 
 /* Errors do not quote the address: what looks like a port may be half of a password. */
-static const char allowed[] = "an address is redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB, the "
-                              "same with rediss for TLS, or unix:PATH";
+static const char allowed[] = "an address is redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB, "
+                              "redis+cluster://HOST:PORT,HOST:PORT, the same with rediss for TLS, or unix:PATH";
 
 /* Copies s and decodes %41 to A; `what` names it in an error. */
 static int decode(char *ret, size_t max, sv s, const char *what, struct weir_error *error)
@@ -87,7 +87,8 @@ static int read_option(struct redis_address *a, sv name, sv value, struct weir_e
             continue;
         if (options[i].tls && !a->tls)
             return err_set(error, WEIR_E_INVALID,
-                           "the option %.*s in the store's address needs TLS: write rediss:// or rediss+sentinel://",
+                           "the option %.*s in the store's address needs TLS: write rediss://, rediss+sentinel:// or "
+                           "rediss+cluster://",
                            SV_FMT(name));
         if (value.len == 0)
             return err_set(error, WEIR_E_INVALID, "the option %.*s in the store's address is empty", SV_FMT(name));
@@ -152,11 +153,14 @@ static int read_endpoints(struct redis_address *a, sv list, struct weir_error *e
         a->endpoint_count = 1;
         return read_endpoint(list, REDIS_PORT, &a->endpoints[0], error);
     }
+    bool sentinels = a->kind == REDIS_SENTINEL;
     do {
         sv text = sv_cut(&list, ',');
         if (a->endpoint_count == REDIS_ENDPOINTS_MAX)
-            return err_set(error, WEIR_E_INVALID, "the store's address names more than %d sentinels", REDIS_ENDPOINTS_MAX);
-        int r = read_endpoint(text, REDIS_SENTINEL_PORT, &a->endpoints[a->endpoint_count++], error);
+            return err_set(error, WEIR_E_INVALID, "the store's address names more than %d %s", REDIS_ENDPOINTS_MAX,
+                           sentinels ? "sentinels" : "nodes; some of them suffice");
+        int r =
+            read_endpoint(text, sentinels ? REDIS_SENTINEL_PORT : REDIS_PORT, &a->endpoints[a->endpoint_count++], error);
         if (r < 0)
             return r;
     } while (list.len > 0);
@@ -172,7 +176,7 @@ static int read_user(struct redis_address *a, sv *endpoints, struct weir_error *
     sv user = sv_cut(&password, ':');
     *endpoints = sv_from(*endpoints, (size_t)(at - endpoints->ptr) + 1);
     int r = decode(a->user, REDIS_HOST_MAX, user, "user", error);
-    return r < 0 ? r : decode(a->password, REDIS_SECRET_MAX, password, "password", error);
+    return r < 0 ? r : decode(a->password, SECRET_MAX, password, "password", error);
 }
 
 /* [USER[:PASSWORD]@]HOSTS[/MASTER][/DB] */
@@ -191,6 +195,9 @@ static int read_url(struct redis_address *a, sv rest, struct weir_error *error)
                            "the address of sentinels must name the master, as in redis+sentinel://HOST:PORT/MASTER");
         r = decode(a->master, REDIS_HOST_MAX, master, "master's name", error);
     }
+    if (r == 0 && rest.len > 0 && a->kind == REDIS_CLUSTER)
+        return err_set(error, WEIR_E_INVALID,
+                       "the address of a cluster names hosts and nothing after them: a cluster has one database");
     if (r == 0 && rest.len > 0)
         r = read_db(a, rest, error);
     return r < 0 ? r : read_options(a, query, error);
@@ -208,16 +215,24 @@ static int read_unix(struct redis_address *a, sv rest, struct weir_error *error)
     return r < 0 ? r : read_options(a, query, error);
 }
 
+void redis_endpoint_show(const struct redis_endpoint *endpoint, char shown[REDIS_SHOWN_MAX + 1])
+{
+    bool brackets = strchr(endpoint->host, ':') != NULL;
+    snprintf(shown, REDIS_SHOWN_MAX + 1, brackets ? "[%.180s]:%u" : "%.180s:%u", endpoint->host, endpoint->port);
+}
+
 static void show(struct redis_address *a)
 {
+    static const char *const kinds[] = {
+        [REDIS_TCP] = "", [REDIS_UNIX] = "", [REDIS_SENTINEL] = "+sentinel", [REDIS_CLUSTER] = "+cluster"
+    };
     struct buf out;
     char room[sizeof a->endpoints + 2 * REDIS_HOST_MAX];
     buf_over(&out, room, sizeof room);
     if (a->kind == REDIS_UNIX)
         buf_printf(&out, "unix:%s", a->path);
     else
-        buf_printf(&out, "%s%s://%s%s", a->tls ? "rediss" : "redis", a->kind == REDIS_SENTINEL ? "+sentinel" : "", a->user,
-                   a->user[0] ? "@" : "");
+        buf_printf(&out, "%s%s://%s%s", a->tls ? "rediss" : "redis", kinds[a->kind], a->user, a->user[0] ? "@" : "");
     for (size_t i = 0; i < a->endpoint_count; i++) {
         bool brackets = strchr(a->endpoints[i].host, ':') != NULL;
         buf_printf(&out, brackets ? "%s[%s]:%u" : "%s%s:%u", i > 0 ? "," : "", a->endpoints[i].host, a->endpoints[i].port);
@@ -237,8 +252,8 @@ static int take_secret(char *ret, const char *variable, struct weir_error *error
     if (!secret || ret[0] != '\0')
         return 0;
     size_t len = strlen(secret);
-    if (len > REDIS_SECRET_MAX)
-        return err_set(error, WEIR_E_INVALID, "%s is longer than %d bytes", variable, REDIS_SECRET_MAX);
+    if (len > SECRET_MAX)
+        return err_set(error, WEIR_E_INVALID, "%s is longer than %d bytes", variable, SECRET_MAX);
     memcpy(ret, secret, len + 1);
     return 0;
 }
@@ -256,6 +271,10 @@ static int read_kind(struct redis_address *a, sv text, struct weir_error *error)
         { SV("valkeys://"), REDIS_TCP, true },
         { SV("redis+sentinel://"), REDIS_SENTINEL },
         { SV("rediss+sentinel://"), REDIS_SENTINEL, true },
+        { SV("redis+cluster://"), REDIS_CLUSTER },
+        { SV("valkey+cluster://"), REDIS_CLUSTER },
+        { SV("rediss+cluster://"), REDIS_CLUSTER, true },
+        { SV("valkeys+cluster://"), REDIS_CLUSTER, true },
         { SV("redis+unix:"), REDIS_UNIX },
         { SV("unix:"), REDIS_UNIX },
     };

@@ -25,6 +25,15 @@ void breaker_done(struct breaker *b)
     pthread_mutex_destroy(&b->lock);
 }
 
+void breaker_reset(struct breaker *b)
+{
+    HOLD_LOCK(&b->lock);
+    b->told_down = false;
+    b->why[0] = '\0';
+    atomic_store(&b->failures, 0);
+    atomic_store_explicit(&b->open, true, memory_order_release);
+}
+
 bool breaker_open(struct breaker *b, const char *why)
 {
     char text[TEXT_MAX];
@@ -61,7 +70,7 @@ bool breaker_close(struct breaker *b, const char *where)
     b->told_down = false;
     b->why[0] = '\0';
     atomic_store_explicit(&b->open, false, memory_order_release);
-    snprintf(text, sizeof text, "the store %s answers (%s)", b->address, where);
+    snprintf(text, sizeof text, where ? "the store %s answers (%s)" : "the store %s answers", b->address, where);
     b->tell(WEIR_STORE_UP, text, b->tell_data);
     return true;
 }

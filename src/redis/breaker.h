@@ -1,4 +1,4 @@
-/* The circuit breaker: it is open while the store fails, and then nobody asks it. One for all links of a store.
+/* The circuit breaker: it is open while the store fails, and then nobody asks it. One for each server of a store.
  *
  * It opens after BREAKER_FAILURES failures in a row, or at once when there is no connection. An answer in time closes it:
  * the store's thread probes. A new breaker is open, since nothing has answered yet. */
@@ -44,7 +44,9 @@ static inline void breaker_worked(struct breaker *b)
 /* Both return whether this call has opened it. `why` is part of a sentence. */
 bool breaker_failed(struct breaker *b, const char *why, unsigned times);
 bool breaker_open(struct breaker *b, const char *why);
-/* Returns whether this call has closed it. */
+/* Open, as a new one is, and nobody is told: nothing is expected of the server any more. */
+void breaker_reset(struct breaker *b);
+/* Returns whether this call has closed it. `where`: the server, unless the address says it; or NULL. */
 bool breaker_close(struct breaker *b, const char *where);
 /* Reports an event, in its order. */
 __attribute__((format(printf, 3, 4))) void breaker_tell(struct breaker *b, enum weir_store_event event, const char *format,

@@ -314,12 +314,6 @@ static int secure(struct handshake *t, const struct redis_address *address, cons
     return r;
 }
 
-static void show_endpoint(const struct redis_endpoint *endpoint, char shown[REDIS_SHOWN_MAX + 1])
-{
-    bool brackets = strchr(endpoint->host, ':') != NULL;
-    snprintf(shown, REDIS_SHOWN_MAX + 1, brackets ? "[%.180s]:%u" : "%.180s:%u", endpoint->host, endpoint->port);
-}
-
 /* ---- sentinels ---- */
 
 static int login(struct handshake *t, const char *user, const char *password)
@@ -381,7 +375,7 @@ static int ask_sentinels(struct handshake *t, struct redis_address *address, con
             return 0;
         }
         memcpy(said, why, sizeof said);
-        show_endpoint(&address->endpoints[i], shown);
+        redis_endpoint_show(&address->endpoints[i], shown);
         snprintf(why, CONNECT_WHY_MAX, "no sentinel names the master %.40s; the last one, %.60s, said: %.100s",
                  address->master, shown, said);
     }
@@ -390,8 +384,9 @@ static int ask_sentinels(struct handshake *t, struct redis_address *address, con
 
 /* ---- greetings ---- */
 
-/* A replica refuses to write; a master that was just replaced may not know it yet, but its sentinels do. */
-static int check_role(struct handshake *t)
+/* A replica refuses to write; a master that was just replaced may not know it yet, but its sentinels do. In a cluster every
+ * node knows who the masters are. */
+static int check_role(struct handshake *t, enum redis_kind kind)
 {
     struct reply reply;
     sv role;
@@ -401,7 +396,7 @@ static int check_role(struct handshake *t)
         return 0;
     if (reply.kind == REPLY_ERROR)
         return refused(t, "", reply.text);
-    if (next_bulk(&reply, &role) && !sv_eq(role, SV("master")))
+    if (kind != REDIS_CLUSTER && next_bulk(&reply, &role) && !sv_eq(role, SV("master")))
         return fail(t, "it is not a master but a %.*s", SV_FMT(role));
     return 0;
 }
@@ -417,7 +412,22 @@ static sv info_line(sv info, sv name)
     return (sv){ 0 };
 }
 
-static int read_info(struct handshake *t, struct connected *c)
+/* A server and an address of different kinds. Redis calls the line redis_mode, and Valkey server_mode. */
+static int check_mode(struct handshake *t, sv info, enum redis_kind kind)
+{
+    sv mode = info_line(info, SV("redis_mode:"));
+    if (mode.len == 0)
+        mode = info_line(info, SV("server_mode:"));
+    if (sv_eq(mode, SV("sentinel")))
+        return fail(t, "it is a sentinel: write redis+sentinel://HOST:PORT/MASTER");
+    if (sv_eq(mode, SV("cluster")) && kind != REDIS_CLUSTER)
+        return fail(t, "it is a node of a Redis Cluster: write redis+cluster://HOST:PORT");
+    if (sv_eq(mode, SV("standalone")) && kind == REDIS_CLUSTER)
+        return fail(t, "it is not a node of a Redis Cluster: write redis://HOST:PORT");
+    return 0;
+}
+
+static int read_info(struct handshake *t, enum redis_kind kind, struct connected *c)
 {
     struct reply reply;
     c->run_id[0] = '\0';
@@ -427,11 +437,8 @@ static int read_info(struct handshake *t, struct connected *c)
         return 0;
     if (reply.kind == REPLY_ERROR)
         return refused(t, "", reply.text);
-    sv mode = info_line(reply.text, SV("redis_mode:"));
-    if (sv_eq(mode, SV("cluster")))
-        return fail(t, "it is a node of a Redis Cluster, which weir does not support; use a single server or sentinels");
-    if (sv_eq(mode, SV("sentinel")))
-        return fail(t, "it is a sentinel: write redis+sentinel://HOST:PORT/MASTER");
+    if (check_mode(t, reply.text, kind) < 0)
+        return -1;
     snprintf(c->run_id, sizeof c->run_id, "%.*s", SV_FMT(info_line(reply.text, SV("run_id:"))));
     return 0;
 }
@@ -463,8 +470,9 @@ static int greet(struct handshake *t, const struct redis_address *address, const
     COMMAND_WRITE(&t->out, SV("ROLE"));
     for (size_t i = 0; i < SCRIPTS; i++)
         COMMAND_WRITE(&t->out, SV("SCRIPT"), SV("LOAD"), scripts[i].text);
-    if (send_all(t) < 0 || read_info(t, c) < 0 || read_good_reply(t, "cannot select the database", &reply) < 0 ||
-        read_reply(t, &reply) < 0 || check_role(t) < 0)
+    if (send_all(t) < 0 || read_info(t, address->kind, c) < 0 ||
+        read_good_reply(t, "cannot select the database", &reply) < 0 || read_reply(t, &reply) < 0 ||
+        check_role(t, address->kind) < 0)
         return -1;
     for (size_t i = 0; i < SCRIPTS; i++) {
         if (read_good_reply(t, "cannot load a script", &reply) < 0)
@@ -496,7 +504,7 @@ bool redis_master_moved(struct redis_address *address, struct credentials *crede
     handshake_init(&handshake, stop_fd, why);
     if (ask_sentinels(&handshake, address, credentials, &master) < 0)
         return false;
-    show_endpoint(&master, now);
+    redis_endpoint_show(&master, now);
     return strcmp(now, shown) != 0;
 }
 
@@ -506,7 +514,7 @@ static int connect_server(struct handshake *t, const struct redis_address *addre
 {
     char said[CONNECT_WHY_MAX];
     if (endpoint)
-        show_endpoint(endpoint, ret->shown);
+        redis_endpoint_show(endpoint, ret->shown);
     else
         snprintf(ret->shown, sizeof ret->shown, "%s", address->path);
     int r = endpoint ? connect_tcp(t, endpoint) : connect_unix(t, address->path);
@@ -521,8 +529,8 @@ static int connect_server(struct handshake *t, const struct redis_address *addre
     return r;
 }
 
-int redis_connect(struct redis_address *address, struct credentials *credentials, int stop_fd, struct connected *ret,
-                  char why[CONNECT_WHY_MAX])
+int redis_connect(struct redis_address *address, struct credentials *credentials, int stop_fd,
+                  const struct redis_endpoint *node, struct connected *ret, char why[CONNECT_WHY_MAX])
 {
     struct handshake handshake;
     struct redis_endpoint master;
@@ -537,9 +545,10 @@ int redis_connect(struct redis_address *address, struct credentials *credentials
     if (address->kind == REDIS_SENTINEL && ask_sentinels(&handshake, address, credentials, &master) < 0)
         return -1;
     handshake_init(&handshake, stop_fd, why);
-    const struct redis_endpoint *endpoint = address->kind == REDIS_SENTINEL ? &master
-                                            : address->kind == REDIS_TCP    ? &address->endpoints[0]
-                                                                            : NULL;
+    const struct redis_endpoint *endpoints[] = {
+        [REDIS_TCP] = &address->endpoints[0], [REDIS_UNIX] = NULL, [REDIS_SENTINEL] = &master, [REDIS_CLUSTER] = node
+    };
+    const struct redis_endpoint *endpoint = endpoints[address->kind];
     int r = connect_server(&handshake, address, credentials, endpoint, ret);
     if (r == 0) {
         ret->fd = handshake.fd;

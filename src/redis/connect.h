@@ -15,10 +15,10 @@ struct connected {
 };
 
 /* Connects, through the sentinels if there are any, encrypts if the address says so, logs in, selects the database and
- * loads the scripts. Gives up when `stop_fd` becomes readable. Returns 0, or -1 with `why`. The sentinel that answers is
- * asked first the next time. */
-int redis_connect(struct redis_address *address, struct credentials *credentials, int stop_fd, struct connected *ret,
-                  char why[CONNECT_WHY_MAX]);
+ * loads the scripts. `node` is the one of a cluster, else NULL. Gives up when `stop_fd` becomes readable. Returns 0, or -1
+ * with `why`. The sentinel that answers is asked first the next time. */
+int redis_connect(struct redis_address *address, struct credentials *credentials, int stop_fd,
+                  const struct redis_endpoint *node, struct connected *ret, char why[CONNECT_WHY_MAX]);
 
 /* Returns whether the sentinels name another master than `shown`. False if none of them answers. */
 bool redis_master_moved(struct redis_address *address, struct credentials *credentials, int stop_fd, const char *shown);

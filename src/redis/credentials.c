@@ -1,41 +1,8 @@
 #include "redis/credentials.h"
 
-#include <errno.h>
-#include <fcntl.h>
-
-#include "base/cleanup.h"
 #include "base/err.h"
 
 /* ---- passwords ---- */
-
-static int bad_file(const char *option, const char *path, const char *why, struct weir_error *error)
-{
-    return err_set(error, WEIR_E_INVALID, "cannot use the %s %s of the store's address: %s", option, path, why);
-}
-
-/* The first line. Editors end a file with a newline, which does not belong to the password. */
-static int read_password(char ret[REDIS_SECRET_MAX + 1], const char *option, const char *path, struct weir_error *error)
-{
-    char text[REDIS_SECRET_MAX + 3];
-    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text) : -1;
-    if (n < 0)
-        return bad_file(option, path, strerror(errno), error);
-    sv rest = sv_of(text, (size_t)n), line = sv_cut(&rest, '\n');
-    if (line.len > 0 && line.ptr[line.len - 1] == '\r')
-        line.len--;
-    bool good = line.len > 0 && line.len <= REDIS_SECRET_MAX && rest.len == 0 && !memchr(line.ptr, '\0', line.len);
-    if (good) {
-        memcpy(ret, line.ptr, line.len);
-        ret[line.len] = '\0';
-    }
-    explicit_bzero(text, sizeof text);
-    if (good)
-        return 0;
-    return err_set(error, WEIR_E_INVALID,
-                   "the %s %s of the store's address must contain the password as its only line, of 1 to %d bytes", option,
-                   path, REDIS_SECRET_MAX);
-}
 
 static int read_passwords(struct credentials *c, const struct redis_address *a, struct weir_error *error)
 {
@@ -43,9 +10,10 @@ static int read_passwords(struct credentials *c, const struct redis_address *a, 
     memcpy(c->password, a->password, sizeof c->password);
     memcpy(c->sentinel_password, a->sentinel_password, sizeof c->sentinel_password);
     if (a->password_file[0])
-        r = read_password(c->password, "password_file", a->password_file, error);
+        r = secret_read(c->password, "password_file of the store's address", a->password_file, error);
     if (r == 0 && a->sentinel_password_file[0])
-        r = read_password(c->sentinel_password, "sentinel_password_file", a->sentinel_password_file, error);
+        r = secret_read(c->sentinel_password, "sentinel_password_file of the store's address", a->sentinel_password_file,
+                        error);
     return r;
 }
 

@@ -11,9 +11,9 @@
 enum { CREDENTIAL_FILES = 3 };
 
 struct credentials {
-    char password[REDIS_SECRET_MAX + 1], sentinel_password[REDIS_SECRET_MAX + 1]; /* "": none */
-    struct tls_context *tls;                                                      /* NULL: no TLS */
-    struct stat seen[CREDENTIAL_FILES];                                           /* what `tls` was made of */
+    char password[SECRET_MAX + 1], sentinel_password[SECRET_MAX + 1]; /* "": none */
+    struct tls_context *tls;                                          /* NULL: no TLS */
+    struct stat seen[CREDENTIAL_FILES];                               /* what `tls` was made of */
 };
 
 /* Reads password files, and certificates if they have changed. A zeroed struct is empty. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "redis/store_state.h"
+#include "redis/slot_map.h"
 
 enum { FORGET_BYTES_MAX = 1 << 20 };
 
@@ -25,7 +25,8 @@ static bool add_call(struct store *store, struct store_call *call, bool *ret_fir
 {
     HOLD_LOCK(&store->lock);
     struct store_inbox *inbox = &store->inbox;
-    if (!store_up(store) || inbox->posted_count == STORE_POSTED_MAX || atomic_load(&store->stopping))
+    bool may_answer = call->rule_count > 0 ? store_up_for(store, call->rules[0].key) : store_up(store);
+    if (!may_answer || inbox->posted_count == STORE_POSTED_MAX || atomic_load(&store->stopping))
         return false;
     *ret_first = inbox->posted_count++ == 0;
     *inbox->posted_end = call;
@@ -116,12 +117,15 @@ static int64_t wait_for_forget(struct store *store, struct forget *forget)
     return found;
 }
 
-int store_forget(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error)
+/* Keys that are in one slot. Returns how many existed. */
+static int forget_some(struct store *store, const struct weir_str *keys, size_t count, uint16_t place,
+                       struct weir_error *error)
 {
     struct forget *forget = calloc(1, sizeof *forget);
     if (!forget)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     forget->holders = 1;
+    forget->place = place;
     buf_init(&forget->command, FORGET_BYTES_MAX);
     script_write_forget(&forget->command, store->prefix, keys, count);
     if (forget->command.failed) {
@@ -134,4 +138,18 @@ int store_forget(struct store *store, const struct weir_str *keys, size_t count,
         return err_set(error, WEIR_E_SYSTEM, "the store %s did not confirm in time that it forgot the keys; try again",
                        store->address.shown);
     return found < (int64_t)count ? (int)found : (int)count;
+}
+
+int store_forget(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error)
+{
+    int total = 0;
+    if (!store->map)
+        return forget_some(store, keys, count, PLACE_NONE, error);
+    for (size_t i = 0; i < count; i++) {
+        int found = forget_some(store, &keys[i], 1, hash_slot(keys[i]), error);
+        if (found < 0)
+            return found;
+        total += found;
+    }
+    return total;
 }

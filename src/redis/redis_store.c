@@ -1,13 +1,13 @@
 /* Opening and closing the store, and its table of operations. */
 #include "redis/link.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/thread.h"
 
 enum { DEADLINE_MS = 20, ASKS_WAIT_MS = 100 };
 
@@ -32,6 +32,20 @@ void store_count_event(struct store *store, enum store_event event, uint64_t n)
     store_count(counters[event], n);
 }
 
+/* The problem of the first node that has one. */
+static void add_node_status(struct node *node, struct weir_store_status *ret)
+{
+    struct breaker *breaker = &node->breaker;
+    ret->opened += atomic_load(&breaker->opened);
+    if (!atomic_load(&node->used))
+        return;
+    ret->nodes += atomic_load(&node->serves);
+    ret->nodes_up += atomic_load(&node->serves) && node_up(node);
+    HOLD_LOCK(&breaker->lock);
+    if (breaker->why[0])
+        memcpy(ret->problem, breaker->why, sizeof ret->problem);
+}
+
 void store_status(struct store *store, struct weir_store_status *ret)
 {
     struct store_counts *c = &store->counts;
@@ -46,7 +60,6 @@ void store_status(struct store *store, struct weir_store_status *ret)
         .lost = atomic_load(&c->lost),
         .unsent = atomic_load(&c->unsent),
         .refunded = atomic_load(&c->refunded),
-        .opened = atomic_load(&store->breaker.opened),
         .replaced = atomic_load(&c->replaced),
         .emptied = atomic_load(&c->emptied),
         .reconciled = atomic_load(&c->reconciled),
@@ -57,11 +70,15 @@ void store_status(struct store *store, struct weir_store_status *ret)
     };
     char shown[REDIS_SHOWN_MAX + 1] = "";
     if (store->address.kind == REDIS_SENTINEL)
-        store_read_shown(store, shown);
-    pthread_mutex_lock(&store->breaker.lock);
-    memcpy(ret->problem, store->breaker.why, sizeof ret->problem);
-    pthread_mutex_unlock(&store->breaker.lock);
+        node_read_shown(store->nodes[0], shown);
+    for (unsigned i = atomic_load(&store->node_count); i-- > 0;)
+        add_node_status(store->nodes[i], ret);
     snprintf(ret->address, sizeof ret->address, shown[0] ? "%.120s (%.70s)" : "%.199s", store->address.shown, shown);
+}
+
+static bool store_has_several(const struct store *store)
+{
+    return store->map;
 }
 
 /* ---- opening and closing ---- */
@@ -102,10 +119,20 @@ static void store_free(struct store *store)
     pthread_cond_destroy(&store->connect);
     pthread_cond_destroy(&store->forgotten);
     pthread_mutex_destroy(&store->lock);
-    breaker_done(&store->breaker);
+    nodes_free(store);
+    free(store->map);
     credentials_done(&store->credentials);
     explicit_bzero(&store->address, sizeof store->address);
     free(store);
+}
+
+/* The only one; in a cluster those of the address, which know the others. */
+static bool add_nodes(struct store *store)
+{
+    bool cluster = store->address.kind == REDIS_CLUSTER, good = !cluster || map_new(&store->map) == 0;
+    for (size_t i = 0; good && i < (cluster ? store->address.endpoint_count : 1); i++)
+        good = node_add(store, cluster ? &store->address.endpoints[i] : NULL) != NULL;
+    return good;
 }
 
 static struct store *store_new(const struct redis_address *address, const struct store_options *options,
@@ -126,10 +153,9 @@ static struct store *store_new(const struct redis_address *address, const struct
     atomic_init(&store->hosts, options->hosts ? options->hosts : last.hosts);
     atomic_init(&store->offset_us, last.offset_us);
     init_conditions(store);
-    breaker_init(&store->breaker, &store->options, store->address.shown);
     store->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     store->stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (store->wake_fd < 0 || store->stop_fd < 0 || lender_new(&store->lender, cells) < 0 ||
+    if (store->wake_fd < 0 || store->stop_fd < 0 || lender_new(&store->lender, cells) < 0 || !add_nodes(store) ||
         store_link_new(&store->own, store, NULL, NULL) < 0) {
         store_free(store);
         return NULL;
@@ -154,14 +180,10 @@ static int start_threads(struct store *store)
 {
     static void *(*const runs[])(void *) = { connector_run, store_thread_run, wait_for_asks };
     pthread_t *threads[] = { &store->connector, &store->thread, &store->waiter };
-    sigset_t all, before;
     int no = 0;
     size_t started = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
-    while (started < 3 && (no = pthread_create(threads[started], NULL, runs[started], store)) == 0)
+    while (started < 3 && (no = thread_start(threads[started], runs[started], store)) == 0)
         started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (no == 0)
         return 0;
     stop(store);
@@ -212,6 +234,8 @@ const struct store_ops redis_store = {
     .open = store_open,
     .close = store_close,
     .up = store_up,
+    .several = store_has_several,
+    .answers = store_up_for,
     .hosts = store_hosts,
     .offset_us = store_offset_us,
     .secret = store_secret,

@@ -9,6 +9,7 @@ extern const struct store_ops redis_store;
 int store_open(struct store **ret, const struct store_options *options, struct cells *cells, struct weir_error *error);
 void store_close(struct store *store);
 bool store_up(const struct store *store);
+bool store_up_for(const struct store *store, struct weir_str key);
 uint32_t store_hosts(const struct store *store);
 int64_t store_offset_us(const struct store *store);
 bool store_secret(const struct store *store, struct hash_key *ret);

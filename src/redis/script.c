@@ -187,10 +187,20 @@ static void put_holds(struct buf *out, const struct store_call *call)
         }
 }
 
+/* As the script numbers them. */
+enum { PLAN_MENDS = -1, PLAN_LOOKS, PLAN_CHARGES, PLAN_HOLDS };
+
+static int plan_kind(const struct store_call *call)
+{
+    if (!call->charge)
+        return call->mends ? PLAN_MENDS : PLAN_LOOKS;
+    return has_holds(call) ? PLAN_HOLDS : PLAN_CHARGES;
+}
+
 /* A plan, in numbers. */
 static void put_plan(struct buf *out, const struct store_call *call)
 {
-    PUT_DOUBLES(out, call->charge + has_holds(call), (double)call->rule_count, (double)count_cells(call));
+    PUT_DOUBLES(out, plan_kind(call), (double)call->rule_count, (double)count_cells(call));
     for (size_t i = 0; i < call->rule_count; i++) {
         const struct store_rule *rule = &call->rules[i];
         PUT_DOUBLES(out, (double)rule->cell_count, rule->shadow);
@@ -201,28 +211,66 @@ static void put_plan(struct buf *out, const struct store_call *call)
         put_holds(out, call);
 }
 
-void script_write_decide(struct buf *out, sv prefix, const struct store_call *first)
+/* The numbers of some plans in all. */
+struct batch {
+    size_t plans, rules, cells, holds;
+};
+
+static struct batch count_plans(const struct store_call *first)
 {
-    const struct start start = key_start(prefix);
-    size_t plans = 1, rules = first->rule_count, cells = count_cells(first), holds = hold_numbers(first);
-    for (const struct store_call *call = first->next; call; call = call->next) {
-        plans++;
-        holds += hold_numbers(call);
-        rules += call->rule_count;
-        cells += count_cells(call);
+    struct batch batch = { 0 };
+    for (const struct store_call *call = first; call; call = call->next) {
+        batch.plans++;
+        batch.holds += hold_numbers(call);
+        batch.rules += call->rule_count;
+        batch.cells += count_cells(call);
     }
-    put_command(out, SCRIPT_DECIDE, rules, 1 + cells);
-    for (const struct store_call *call = first; call; call = call->next)
-        for (size_t i = 0; i < call->rule_count; i++)
-            put_key(out, &start, call->rules[i].key);
-    put_head(out, '$', (1 + 3 * plans + 2 * rules + 7 * cells + holds) * sizeof(double));
+    return batch;
+}
+
+static void put_plans(struct buf *out, const struct store_call *first, const struct batch *batch)
+{
+    put_head(out, '$', (1 + 3 * batch->plans + 2 * batch->rules + 7 * batch->cells + batch->holds) * sizeof(double));
     PUT_DOUBLES(out, (double)first->now_us);
     for (const struct store_call *call = first; call; call = call->next)
         put_plan(out, call);
     put_end(out);
+}
+
+static void put_plan_keys(struct buf *out, const struct start *start, const struct store_call *call)
+{
+    for (size_t i = 0; i < call->rule_count; i++)
+        put_key(out, start, call->rules[i].key);
+}
+
+static void put_plan_fields(struct buf *out, const struct store_call *call)
+{
+    for (size_t i = 0; i < call->rule_count; i++)
+        put_fields(out, &call->rules[i]);
+}
+
+void script_write_decide(struct buf *out, sv prefix, const struct store_call *first)
+{
+    const struct start start = key_start(prefix);
+    const struct batch batch = count_plans(first);
+    put_command(out, SCRIPT_DECIDE, batch.rules, 1 + batch.cells);
     for (const struct store_call *call = first; call; call = call->next)
-        for (size_t i = 0; i < call->rule_count; i++)
-            put_fields(out, &call->rules[i]);
+        put_plan_keys(out, &start, call);
+    put_plans(out, first, &batch);
+    for (const struct store_call *call = first; call; call = call->next)
+        put_plan_fields(out, call);
+}
+
+void script_write_decide_many(struct buf *out, sv prefix, const struct store_call *first)
+{
+    const struct start start = key_start(prefix);
+    const struct batch batch = count_plans(first);
+    put_command(out, SCRIPT_DECIDE, 0, 1 + batch.rules + batch.cells);
+    put_plans(out, first, &batch);
+    for (const struct store_call *call = first; call; call = call->next) {
+        put_plan_keys(out, &start, call);
+        put_plan_fields(out, call);
+    }
 }
 
 /* Was it charged by a call that was allowed? */

@@ -1,7 +1,8 @@
 /* The scripts that run in the store, what is sent to them, and what they say. Pure: no I/O.
  *
  * Every script is called as EVALSHA sha n KEYS… ARGV… . SCRIPT_DECIDE and SCRIPT_LEND answer with one bulk string: doubles
- * (little-endian, whole numbers below 2^53) and flags; the others with an integer. Any of them may answer with an error. */
+ * (little-endian, whole numbers below 2^53) and flags; the others with an integer. Any of them may answer with an error:
+ * "TRYAGAIN …" if a key is on another node of a cluster, and then nothing is changed. */
 #ifndef REDIS_SCRIPT_H
 #define REDIS_SCRIPT_H
 
@@ -31,6 +32,10 @@ enum { SCRIPT_PREFIX_MAX = 64, SCRIPT_LAYOUT = 1 };
 /* Each writes a whole command in RESP; buf.failed says that it did not fit. */
 /* For this call and those that follow it (`next`), which are decided one after another by the clock of the first. */
 void script_write_decide(struct buf *out, sv prefix, const struct store_call *first);
+/* The same script for plans in any slots of one node of a cluster: keys are not declared, so the node never answers with
+ * MOVED or ASK. A plan with a key that is not on this node is STORE_FAILED, and `why` begins with "TRYAGAIN "; ask for it
+ * alone with script_write_decide() to learn where it is. Never send this after ASKING. */
+void script_write_decide_many(struct buf *out, sv prefix, const struct store_call *first);
 /* Replaces the charge of the call by the `to` of each cell, or renews or enters its holds. */
 void script_write_settle(struct buf *out, sv prefix, const struct store_call *call);
 void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, uint32_t lacks, uint64_t debt,
@@ -41,7 +46,8 @@ void script_write_return(struct buf *out, sv prefix, const struct slice_ask *ask
 void script_write_forget(struct buf *out, sv prefix, const struct weir_str *keys, size_t count);
 
 /* Reads the answer of SCRIPT_DECIDE into the calls: result (STORE_FAILED with `why` for those that the script cannot decide
- * on), allowed, server_us, and each rule's and cell's. Returns false if it is not a valid answer. */
+ * on: "TRYAGAIN …" while a key is on another node, "CLUSTERDOWN …", else "BADSTATE …" about a key), allowed, server_us, and
+ * each rule's and cell's. Returns false if it is not a valid answer. */
 bool script_read_decide(struct store_call *first, sv answer);
 
 bool script_read_lend(sv answer, struct lent *ret);

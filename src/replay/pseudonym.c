@@ -201,12 +201,12 @@ static void rewrite_overrides(struct rewriter *w)
     struct intern ids; /* each rule's number is its index */
     intern_init(&ids, RULES_MAX, SIZE_MAX);
     for (size_t i = 0; rules->override_count > 0 && i < rules->rule_count; i++)
-        w->failed = w->failed || intern_add(&ids, rules->rules[i].id) != i;
+        w->failed = w->failed || intern_add(&ids, rules->rules[i]->id) != i;
     for (size_t i = 0; i < rules->override_count && !w->failed; i++) {
         struct rule_override *o = &rules->overrides[i];
         uint32_t rule = intern_find(&ids, o->rule);
         for (size_t k = 0; rule != INTERN_NONE && k < o->value_count; k++)
-            rewrite_value(w, &rules->rules[rule].by[k], &o->values[k]);
+            rewrite_value(w, &rules->rules[rule]->by[k], &o->values[k]);
     }
     intern_done(&ids);
 }
@@ -216,7 +216,7 @@ bool pseudonym_rules(const struct hash_key *key, struct rules *rules, pseudonym_
     struct rewriter w = { key, rules, each, data, false };
     rewrite_except(&w, &rules->settings.except);
     for (size_t i = 0; i < rules->rule_count; i++)
-        rewrite_rule(&w, &rules->rules[i]);
+        rewrite_rule(&w, rules->rules[i]);
     rewrite_overrides(&w);
     return !w.failed;
 }

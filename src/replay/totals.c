@@ -50,11 +50,11 @@ bool totals_rules(struct totals *totals, const struct rules *rules)
         return false;
     totals->slots = slots;
     for (size_t i = 0; i < rules->rule_count; i++) {
-        slots[i] = intern_add(&totals->ids, rules->rules[i].id);
+        slots[i] = intern_add(&totals->ids, rules->rules[i]->id);
         if (slots[i] == INTERN_NONE ||
             !reserve((void **)&totals->rules, &totals->rule_cap, sizeof totals->rules[0], slots[i]))
             return false;
-        totals->rules[slots[i]].mode = rules->rules[i].mode;
+        totals->rules[slots[i]].mode = rules->rules[i]->mode;
     }
     return true;
 }
@@ -151,28 +151,28 @@ static bool is_in_shadow(const struct weir_shadows *shadows, sv id)
     return false;
 }
 
-bool totals_request(struct totals *totals, const struct rules *rules, struct facts *facts, const uint32_t *applied,
-                    size_t applied_count, const struct weir_verdict *verdict, int64_t now_us)
+bool totals_request(struct totals *totals, const struct rules *rules, struct facts *facts, const struct totals_seen *seen,
+                    const struct weir_verdict *verdict)
 {
-    size_t bin = timeline_bin(&totals->timeline, now_us);
+    size_t bin = timeline_bin(&totals->timeline, seen->now_us);
     totals->requests++;
     totals->passed += verdict->allowed;
     totals->refused += !verdict->allowed;
-    totals->unmatched += applied_count == 0 && verdict->allowed; /* a repeated header is refused by no rule */
+    totals->unmatched += seen->applied_count == 0 && verdict->allowed; /* a repeated header is refused by no rule */
     const struct weir_request *request = facts->request;
-    totals->unreadable += (request->ip.len > 0 || request->peer.len > 0) && !facts_ip(facts);
+    totals->unreadable += seen->unreadable;
     totals->shadow_left_out += verdict->shadow_count - request->shadows->count;
     (verdict->allowed ? totals->passed_over_time : totals->refused_over_time)->counts[bin]++;
-    for (size_t i = 0; i < applied_count; i++) {
-        const struct rule *rule = &rules->rules[applied[i]];
-        uint32_t slot = totals->slots[applied[i]];
+    for (size_t i = 0; i < seen->applied_count; i++) {
+        const struct rule *rule = rules->rules[seen->applied[i]];
+        uint32_t slot = totals->slots[seen->applied[i]];
         struct totals_rule *row = &totals->rules[slot];
         row->applied++;
         row->passed += verdict->allowed;
         bool shadow = is_in_shadow(request->shadows, rule->id);
         bool refused = !verdict->allowed && sv_eq(weir_str(verdict->rule), rule->id);
         if (shadow || refused)
-            facts_select_first_match(facts, applied[i]);
+            facts_select_first_match(facts, seen->applied[i]);
         if ((shadow || refused) && !count_refusal(totals, slot, rule, facts, bin, shadow))
             return false;
     }

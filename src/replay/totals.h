@@ -57,9 +57,16 @@ void totals_done(struct totals *totals);
 /* These rules are in force from now on. */
 bool totals_rules(struct totals *totals, const struct rules *rules);
 
-/* One request, the rules that applied to it (indexes into the rules in force) and its verdict. */
-bool totals_request(struct totals *totals, const struct rules *rules, struct facts *facts, const uint32_t *applied,
-                    size_t applied_count, const struct weir_verdict *verdict, int64_t now_us);
+/* A request, apart from its facts. */
+struct totals_seen {
+    int64_t now_us;
+    const uint32_t *applied; /* the rules that apply: indexes into the rules in force */
+    size_t applied_count;
+    bool unreadable; /* it has an address that cannot be read */
+};
+/* One request and its verdict. */
+bool totals_request(struct totals *totals, const struct rules *rules, struct facts *facts, const struct totals_seen *seen,
+                    const struct weir_verdict *verdict);
 
 /* The parts of a subject's name, one after the other: "ip" and "203.0.113.9". False: there are no more. */
 bool subject_next(sv *name, sv *ret_attribute, sv *ret_value);

@@ -18,6 +18,19 @@ struct traffic {
     struct weir_cost costs[WEIR_COSTS_MAX];
 };
 
+/* What a line of an access log says: its strings lie in the line. */
+struct log_request {
+    int64_t now_us;
+    sv ip, user, host, method, path;
+    sv referer, agent; /* headers */
+};
+enum { LOG_HEADERS = 2 };
+
+/* Returns NULL, or why it is not a line of an access log. `line` may be changed: escapes are undone in place. */
+const char *log_request_read(char *line, size_t len, struct log_request *ret);
+/* The request, whose headers lie in `headers`. */
+void log_request_as(const struct log_request *log, struct weir_request *ret, struct weir_header headers[LOG_HEADERS]);
+
 /* Each returns false with a sentence in `why` (TRAFFIC_WHY_MAX bytes) if the line has another form. `line` may be changed:
  * escapes are undone in place. Call traffic_done after success. */
 bool traffic_from_json(char *line, size_t len, struct traffic *ret, char *why);

@@ -45,19 +45,28 @@ static sv unescape(char *text, size_t len)
     return sv_of(text, out);
 }
 
+/* The quote that ends the field which begins at `start`; NULL: none does. Few fields have escapes. */
+static char *find_quote(char *start, const char *end)
+{
+    char *p = memchr(start, '"', (size_t)(end - start));
+    if (!p || !memchr(start, '\\', (size_t)(p - start)))
+        return p;
+    for (p = start; p < end && *p != '"';)
+        p += *p == '\\' && p + 1 < end ? 2 : 1;
+    return p < end ? p : NULL;
+}
+
 /* Takes a field in quotes, with a blank before it, off *rest. */
 static bool take_quoted(char **rest, const char *end, sv *ret)
 {
     char *p = *rest;
     if (end - p < 3 || p[0] != ' ' || p[1] != '"')
         return false;
-    char *start = p += 2;
-    while (p < end && *p != '"')
-        p += *p == '\\' && p + 1 < end ? 2 : 1;
-    if (p >= end)
+    char *start = p + 2, *quote = find_quote(start, end);
+    if (!quote)
         return false;
-    *ret = unescape(start, (size_t)(p - start));
-    *rest = p + 1;
+    *ret = unescape(start, (size_t)(quote - start));
+    *rest = quote + 1;
     return true;
 }
 
@@ -67,17 +76,19 @@ static bool read_instant(sv text, int64_t *ret_us, size_t *ret_len)
     static _Thread_local char last[32];
     static _Thread_local size_t last_len;
     static _Thread_local int64_t last_us;
+    if (last_len && text.len >= last_len + 2 && text.ptr[last_len + 1] == ']' &&
+        sv_eq(sv_of(text.ptr + 1, last_len), sv_of(last, last_len))) {
+        *ret_us = last_us;
+        *ret_len = last_len + 2;
+        return true;
+    }
     const char *close = memchr(text.ptr, ']', text.len < 40 ? text.len : 40);
     if (!close)
         return false;
     sv inside = sv_of(text.ptr + 1, (size_t)(close - text.ptr) - 1);
-    *ret_len = inside.len + 2;
-    if (last_len && sv_eq(inside, sv_of(last, last_len))) {
-        *ret_us = last_us;
-        return true;
-    }
     if (!when_parse_clf(inside, ret_us) && !when_parse_rfc3339(inside, ret_us))
         return false;
+    *ret_len = inside.len + 2;
     last_len = inside.len <= sizeof last ? inside.len : 0;
     memcpy(last, inside.ptr, last_len);
     last_us = *ret_us;
@@ -92,7 +103,7 @@ static sv none_if_dash(sv s)
 }
 
 /* "http://host/path", as a proxy gets it, becomes host and path. */
-static void split_target(sv target, struct weir_request *request)
+static void split_target(sv target, struct log_request *request)
 {
     size_t scheme = sv_starts(target, SV("http://")) ? 7 : sv_starts(target, SV("https://")) ? 8 : 0;
     request->path = target;
@@ -114,7 +125,7 @@ static bool is_method(sv s)
 }
 
 /* "GET /x HTTP/1.1"; blanks within the target stay in it. HTTP/0.9 has no version. */
-static void split_request(sv line, struct weir_request *request)
+static void split_request(sv line, struct log_request *request)
 {
     sv rest = line, method = sv_cut(&rest, ' ');
     const char *blank = memrchr(rest.ptr, ' ', rest.len);
@@ -130,7 +141,7 @@ static void split_request(sv line, struct weir_request *request)
 }
 
 /* The address, ident and user of the client, up to the bracket of the time. The user may contain blanks. */
-static void split_client(sv client, struct weir_request *request)
+static void split_client(sv client, struct log_request *request)
 {
     struct ip ip;
     sv rest = client, first = sv_cut(&rest, ' ');
@@ -164,61 +175,78 @@ static bool take_status(char **rest, const char *end)
     return p == end || *p == ' ';
 }
 
-static void add_header(struct traffic *t, sv name, sv value)
-{
-    value = none_if_dash(value);
-    if (value.len == 0)
-        return;
-    t->headers[t->request.header_count++] = (struct weir_header){ name, value };
-    t->request.headers = t->headers;
-}
-
 /* The first bracket that a time follows; names of users may hold brackets, too. */
 static bool find_instant(sv line, size_t *ret_at, size_t *ret_len, int64_t *ret_us)
 {
-    for (size_t at = 0; at + 1 < line.len; at++) {
-        const char *blank = memchr(line.ptr + at, ' ', line.len - at - 1);
-        if (!blank)
+    for (size_t at = 1; at < line.len; at++) {
+        const char *bracket = memchr(line.ptr + at, '[', line.len - at);
+        if (!bracket)
             return false;
-        at = (size_t)(blank - line.ptr);
-        if (blank[1] == '[' && read_instant(sv_from(line, at + 1), ret_us, ret_len)) {
-            *ret_at = at;
+        at = (size_t)(bracket - line.ptr);
+        if (bracket[-1] == ' ' && read_instant(sv_from(line, at), ret_us, ret_len)) {
+            *ret_at = at - 1;
             return true;
         }
     }
     return false;
 }
 
+#define NOT_A_LINE "not an access log line: "
+
+const char *log_request_read(char *line, size_t len, struct log_request *ret)
+{
+    const char *end = line + len;
+    size_t at, instant_len;
+    sv request_line;
+    if (!find_instant(sv_of(line, len), &at, &instant_len, &ret->now_us))
+        return NOT_A_LINE "no time such as [10/Oct/2000:13:55:36 -0700], from 1970 to 2112";
+    char *rest = line + at + 1 + instant_len;
+    ret->host = ret->method = ret->path = ret->referer = ret->agent = (sv){ 0 };
+    split_client(sv_of(line, at), ret);
+    if (ret->ip.len == 0)
+        return NOT_A_LINE "no address before the time";
+    if (!take_quoted(&rest, end, &request_line))
+        return NOT_A_LINE "no request in quotes after the time";
+    if (!take_status(&rest, end))
+        return NOT_A_LINE "no status after the request";
+    split_request(request_line, ret);
+    if (take_quoted(&rest, end, &ret->referer)) {
+        ret->referer = none_if_dash(ret->referer);
+        if (take_quoted(&rest, end, &ret->agent))
+            ret->agent = none_if_dash(ret->agent);
+    }
+    return NULL;
+}
+
+void log_request_as(const struct log_request *log, struct weir_request *ret, struct weir_header headers[LOG_HEADERS])
+{
+    size_t count = 0;
+    if (log->referer.len > 0)
+        headers[count++] = (struct weir_header){ SV("referer"), log->referer };
+    if (log->agent.len > 0)
+        headers[count++] = (struct weir_header){ SV("user-agent"), log->agent };
+    *ret = (struct weir_request){ .method = log->method,
+                                  .path = log->path,
+                                  .host = log->host,
+                                  .ip = log->ip,
+                                  .user = log->user,
+                                  .headers = count > 0 ? headers : NULL,
+                                  .header_count = count,
+                                  .cost = 1 };
+}
+
 bool traffic_from_log(char *line, size_t len, struct traffic *ret, char *why)
 {
-    const char *end = line + len, *missing = NULL;
-    size_t at, instant_len;
-    sv request_line, value;
-    ret->request = (struct weir_request){ .cost = 1 };
+    struct log_request log;
+    const char *missing = log_request_read(line, len, &log);
     ret->set_rules = NULL;
     ret->json = NULL;
-    if (!find_instant(sv_of(line, len), &at, &instant_len, &ret->now_us)) {
-        snprintf(why, TRAFFIC_WHY_MAX,
-                 "not an access log line: no time such as [10/Oct/2000:13:55:36 -0700], from 1970 to 2112");
-        return false;
-    }
-    char *rest = line + at + 1 + instant_len;
-    split_client(sv_of(line, at), &ret->request);
-    if (ret->request.ip.len == 0)
-        missing = "no address before the time";
-    else if (!take_quoted(&rest, end, &request_line))
-        missing = "no request in quotes after the time";
-    else if (!take_status(&rest, end))
-        missing = "no status after the request";
     if (missing) {
-        snprintf(why, TRAFFIC_WHY_MAX, "not an access log line: %s", missing);
+        ret->request = (struct weir_request){ .cost = 1 };
+        snprintf(why, TRAFFIC_WHY_MAX, "%s", missing);
         return false;
     }
-    split_request(request_line, &ret->request);
-    if (take_quoted(&rest, end, &value)) {
-        add_header(ret, SV("referer"), value);
-        if (take_quoted(&rest, end, &value))
-            add_header(ret, SV("user-agent"), value);
-    }
+    ret->now_us = log.now_us;
+    log_request_as(&log, &ret->request, ret->headers);
     return true;
 }

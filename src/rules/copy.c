@@ -92,7 +92,8 @@ static struct rule_limit *copy_limits(struct copier *c, struct rules *into, cons
     return limits;
 }
 
-static bool copy_rule(struct rules *into, const struct rule *from, struct rule *ret)
+/* NULL: no memory. */
+static struct rule *copy_rule(struct rules *into, const struct rule *from)
 {
     struct copier c = { &into->arena };
     struct rule rule = *from;
@@ -108,8 +109,8 @@ static bool copy_rule(struct rules *into, const struct rule *from, struct rule *
     rule.replaces = copy_texts(&c, rule.replaces, rule.replace_count);
     copy_except(&c, &rule.except);
     copy_reject(&c, &rule.reject);
-    *ret = rule;
-    return !c.failed;
+    struct rule *copy = copy_bytes(&c, &rule, sizeof rule);
+    return c.failed ? NULL : copy;
 }
 
 static bool copy_override(struct rules *into, const struct rule_override *from, sv rule, struct rule_override *ret)
@@ -180,7 +181,7 @@ static void choose(struct merge *m, const struct rules_report *report)
     for (size_t i = 0; i < report->error_count && i < RULES_ERRORS_MAX; i++)
         restore(m, report->errors[i].rule, end);
     for (size_t i = 0; report->unreadable && i < m->last->rule_count; i++)
-        restore(m, m->last->rules[i].id, end);
+        restore(m, m->last->rules[i]->id, end);
     if (m->count - known > 1)
         qsort(m->restored + known, m->count - known, sizeof *m->restored, compare_last);
 }
@@ -191,10 +192,10 @@ static bool put_together(struct merge *m)
     if (m->count == 0)
         return true;
     size_t total = fresh->rule_count + m->count, out = 0, next = 0;
-    struct rule *merged = ARENA_ARRAY(&fresh->arena, struct rule, total);
+    struct rule **merged = ARENA_ARRAY(&fresh->lists, struct rule *, total);
     for (size_t i = 0; merged && i <= fresh->rule_count; i++) {
         for (; next < m->count && (m->restored[next].before <= i || i == fresh->rule_count); next++)
-            if (!copy_rule(fresh, &m->last->rules[m->restored[next].last_index], &merged[out++]))
+            if (!(merged[out++] = copy_rule(fresh, m->last->rules[m->restored[next].last_index])))
                 return false;
         if (i < fresh->rule_count)
             merged[out++] = fresh->rules[i];
@@ -245,8 +246,8 @@ static const struct rule *rule_of_last(const struct override_merge *o, const str
     const struct merge *m = o->m;
     const struct id_entry *now = ids_find(m->fresh_ids, m->fresh->rule_count, last->rule);
     const struct id_entry *then = ids_find(m->last_ids, m->last->rule_count, last->rule);
-    const struct rule *rule = now ? &m->fresh->rules[now->index] : NULL;
-    return rule && then && rule_same_by(rule, &m->last->rules[then->index]) ? rule : NULL;
+    const struct rule *rule = now ? m->fresh->rules[now->index] : NULL;
+    return rule && then && rule_same_by(rule, m->last->rules[then->index]) ? rule : NULL;
 }
 
 static bool choose_overrides(struct override_merge *o, const struct rules_report *report)
@@ -275,7 +276,7 @@ static bool put_overrides_together(struct override_merge *o)
     struct rules *fresh = o->m->fresh;
     const struct rules *last = o->m->last;
     size_t count = fresh->override_count;
-    struct rule_override *merged = ARENA_ARRAY(&fresh->arena, struct rule_override, count + last->override_count);
+    struct rule_override *merged = ARENA_ARRAY(&fresh->lists, struct rule_override, count + last->override_count);
     if (!merged)
         return false;
     if (count)
@@ -336,12 +337,43 @@ static void keep_settings(struct settings *s, const struct settings *last, unsig
         s->reject = last->reject;
 }
 
+/* ---- sharing ---- */
+
+struct rules *rules_share(struct rules *rules)
+{
+    __atomic_add_fetch(&rules->users, 1, __ATOMIC_RELAXED);
+    return rules;
+}
+
+struct rules *rules_hold(struct rules *rules)
+{
+    __atomic_add_fetch(&rules->holders, 1, __ATOMIC_RELAXED);
+    return rules;
+}
+
+void rules_let_go(struct rules *rules)
+{
+    while (rules && __atomic_fetch_sub(&rules->holders, 1, __ATOMIC_ACQ_REL) == 0) {
+        struct rules *base = rules->base;
+        arena_done(&rules->arena);
+        free(rules);
+        rules = base;
+    }
+}
+
 void rules_free(struct rules *rules)
 {
-    if (!rules)
+    if (!rules || __atomic_fetch_sub(&rules->users, 1, __ATOMIC_ACQ_REL) > 0)
         return;
-    arena_done(&rules->arena);
-    free(rules);
+    arena_done(&rules->lists);
+    rules_let_go(rules);
+}
+
+void rules_build_on(struct rules *rules, struct rules *base)
+{
+    rules->base = rules_hold(base);
+    rules->bases = base->bases + 1;
+    rules->zones = base->zones;
 }
 
 struct rules *rules_copy(const struct rules *rules)
@@ -354,19 +386,24 @@ struct rules *rules_copy(const struct rules *rules)
 bool rules_leave_out(struct rules *rules, bool (*out)(const struct rule *rule))
 {
     CLEANUP_FREE struct id_entry *ids = ids_of_rules(rules);
+    /* New lists: others may know the old ones. */
+    struct rule **left = ARENA_ARRAY(&rules->lists, struct rule *, rules->rule_count + 1);
+    struct rule_override *left_overrides = ARENA_ARRAY(&rules->lists, struct rule_override, rules->override_count + 1);
     size_t count = 0;
-    if (!ids)
+    if (!ids || !left || !left_overrides)
         return false;
     for (size_t i = 0; i < rules->override_count; i++) {
         const struct id_entry *rule = ids_find(ids, rules->rule_count, rules->overrides[i].rule);
-        if (rule && !out(&rules->rules[rule->index]))
-            rules->overrides[count++] = rules->overrides[i];
+        if (rule && !out(rules->rules[rule->index]))
+            left_overrides[count++] = rules->overrides[i];
     }
+    rules->overrides = left_overrides;
     rules->override_count = count;
     count = 0;
     for (size_t i = 0; i < rules->rule_count; i++)
-        if (!out(&rules->rules[i]))
-            rules->rules[count++] = rules->rules[i];
+        if (!out(rules->rules[i]))
+            left[count++] = rules->rules[i];
+    rules->rules = left;
     rules->rule_count = count;
     return true;
 }

@@ -5,12 +5,20 @@
 
 /* ---- memory ---- */
 
+static void *noted(struct reader *r, void *ptr)
+{
+    r->no_memory = r->no_memory || !ptr;
+    return ptr;
+}
+
 void *reader_alloc(struct reader *r, size_t size)
 {
-    void *ptr = arena_alloc(&r->rules->arena, size);
-    if (!ptr)
-        r->no_memory = true;
-    return ptr;
+    return noted(r, arena_alloc(&r->rules->arena, size));
+}
+
+void *reader_list(struct reader *r, size_t size)
+{
+    return noted(r, arena_room(&r->rules->lists, size));
 }
 
 sv reader_copy(struct reader *r, sv text)

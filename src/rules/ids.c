@@ -11,7 +11,10 @@ static int compare_entries(const void *a, const void *b)
 
 void ids_sort(struct id_entry *ids, size_t count)
 {
-    if (count > 1)
+    size_t sorted = 1;
+    while (sorted < count && compare_entries(&ids[sorted - 1], &ids[sorted]) < 0)
+        sorted++;
+    if (sorted < count)
         qsort(ids, count, sizeof *ids, compare_entries);
 }
 
@@ -19,7 +22,7 @@ struct id_entry *ids_of_rules(const struct rules *rules)
 {
     struct id_entry *ids = calloc(rules->rule_count + 1, sizeof *ids);
     for (size_t i = 0; ids && i < rules->rule_count; i++)
-        ids[i] = (struct id_entry){ rules->rules[i].id, i };
+        ids[i] = (struct id_entry){ rules->rules[i]->id, i };
     if (ids)
         ids_sort(ids, rules->rule_count);
     return ids;
@@ -40,6 +43,11 @@ const struct id_entry *ids_find(const struct id_entry *ids, size_t count, sv id)
 
 void ids_find_twins(struct id_entry *ids, size_t count, size_t *twins)
 {
+    size_t rising = 1;
+    while (rising < count && sv_compare(ids[rising - 1].id, ids[rising].id) < 0)
+        rising++;
+    if (rising >= count)
+        return;
     ids_sort(ids, count);
     for (size_t i = 1, first = 0; i < count; i++) {
         if (sv_eq(ids[i].id, ids[first].id))

@@ -174,24 +174,6 @@ static int on_start(struct builder *b, const yaml_event_t *event, enum node_kind
     return 0;
 }
 
-static int on_end(struct builder *b)
-{
-    struct node *node = b->open[--b->depth].node;
-    unsigned height = 0;
-    uint64_t weight = 1;
-    for (const struct node_item *item = node->first; item; item = item->next) {
-        const struct node *both[] = { item->key, item->value };
-        for (int i = 0; i < 2; i++) {
-            weight += both[i] ? both[i]->weight : 0;
-            if (both[i] && both[i]->height > height)
-                height = both[i]->height;
-        }
-    }
-    node->height = (uint8_t)(height + 1);
-    node->weight = (uint32_t)weight; /* no more than add_weight has let pass */
-    return 0;
-}
-
 static int on_event(struct builder *b, const yaml_event_t *event)
 {
     switch (event->type) {
@@ -210,20 +192,39 @@ static int on_event(struct builder *b, const yaml_event_t *event)
         return on_start(b, event, NODE_MAP);
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
-        return on_end(b);
+        node_close(b->open[--b->depth].node);
+        return 0;
     default:
         return 0;
     }
 }
 
-static bool indented_by_tab(sv text, int line)
+/* The line with this number, from 1, without its end. */
+static sv text_line(sv text, int number)
+{
+    sv line = sv_cut(&text, '\n');
+    while (number-- > 1)
+        line = sv_cut(&text, '\n');
+    return line;
+}
+
+static bool indented_by_tab(sv line)
 {
     size_t i = 0;
-    for (; line > 1 && i < text.len; i++)
-        line -= text.ptr[i] == '\n';
-    while (i < text.len && text.ptr[i] == ' ')
+    while (i < line.len && line.ptr[i] == ' ')
         i++;
-    return i < text.len && text.ptr[i] == '\t';
+    return i < line.len && line.ptr[i] == '\t';
+}
+
+#define QUOTE_HINT "; quote values that contain { } [ ] or begin with * & ! % @ `, as in path: \"/users/{id}\""
+
+/* Whether a character that means something in YAML may be the mistake. */
+static bool has_signs(sv line)
+{
+    for (size_t i = 0; i < line.len; i++)
+        if (line.ptr[i] && strchr("{}[]*&!%@`", line.ptr[i]))
+            return true;
+    return false;
 }
 
 static int syntax_error(const yaml_parser_t *parser, sv text, struct node_error *error)
@@ -240,11 +241,14 @@ static int syntax_error(const yaml_parser_t *parser, sv text, struct node_error 
         return node_fail(error, line, "%s (U+%04X)", problem, (unsigned)parser->problem_value);
     }
     int line = (int)parser->problem_mark.line + 1, start = (int)parser->context_mark.line + 1;
-    if (parser->error == YAML_SCANNER_ERROR && indented_by_tab(text, line))
+    if (parser->error == YAML_SCANNER_ERROR && indented_by_tab(text_line(text, line)))
         return node_fail(error, line, "not YAML or JSON: the line is indented by a tab; use spaces");
+    bool quoted = parser->context && strstr(parser->context, "quoted");
+    const char *hint = quoted || !has_signs(text_line(text, line)) ? "" : QUOTE_HINT;
     if (!parser->context)
-        return node_fail(error, line, "not YAML or JSON: %s", problem);
-    return node_fail(error, line, "not YAML or JSON: %s %s that begins in line %d", problem, parser->context, start);
+        return node_fail(error, line, "not YAML or JSON: %s%s", problem, hint);
+    return node_fail(error, line, "not YAML or JSON: %s %s that begins in line %d%s", problem, parser->context, start,
+                     hint);
 }
 
 static int build(struct builder *b, sv text)
@@ -274,9 +278,9 @@ int node_read(sv text, struct arena *arena, const struct node **ret_root, struct
     return node_read_at(text, 0, arena, ret_root, ret_error);
 }
 
-int node_read_at(sv text, int lines_before, struct arena *arena, const struct node **ret_root, struct node_error *ret_error)
+int node_read_libyaml(sv text, int lines_before, struct arena *arena, const struct node **ret_root,
+                      struct node_error *ret_error)
 {
-    *ret_error = (struct node_error){ 0 };
     CLEANUP(buf_done) struct buf scratch;
     buf_init(&scratch, (size_t)RULES_BYTES_MAX * 6);
     struct builder *b = ARENA_NEW(arena, struct builder);
@@ -290,9 +294,21 @@ int node_read_at(sv text, int lines_before, struct arena *arena, const struct no
     b->lines_before = lines_before;
     if (text_prepare(text, &scratch, &prepared, ret_error) < 0 || build(b, prepared) < 0)
         return -1;
-    text = sv_starts(text, SV("\xef\xbb\xbf")) ? sv_from(text, 3) : text;
     if (json_looks(text) && json_check(text, ret_error) < 0)
         return -1;
     *ret_root = b->root;
     return 0;
+}
+
+int node_read_at(sv text, int lines_before, struct arena *arena, const struct node **ret_root, struct node_error *ret_error)
+{
+    *ret_error = (struct node_error){ 0 };
+    *ret_root = NULL;
+    text = sv_starts(text, SV("\xef\xbb\xbf")) ? sv_from(text, 3) : text;
+    if (text_check(text, ret_error) < 0)
+        return -1;
+    struct node_error ignored;
+    if ((!json_looks(text) || json_check(text, &ignored) == 0) && quick_read(text, lines_before, arena, ret_root))
+        return 0;
+    return node_read_libyaml(text, lines_before, arena, ret_root, ret_error);
 }

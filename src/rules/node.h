@@ -54,7 +54,17 @@ const struct node *node_get(const struct node *map, sv key);
 bool json_looks(sv text);
 int json_check(sv text, struct node_error *ret_error);
 
-/* From prepare_text.c: a view of `text` that libyaml reads as it was meant, in `scratch` if it had to be changed. */
+/* From quick.c. Returns false if only libyaml can read the text or say what is wrong with it (or for lack of memory). The
+ * text was checked, and is JSON if it looks so. */
+bool quick_read(sv text, int lines_before, struct arena *arena, const struct node **ret_root);
+void node_close(struct node *node); /* sets height and weight of a list or mapping that has all its items */
+/* The same as node_read_at, by libyaml, for a text that was checked. */
+int node_read_libyaml(sv text, int lines_before, struct arena *arena, const struct node **ret_root,
+                      struct node_error *ret_error);
+
+/* From prepare_text.c. Whether the bytes are UTF-8 and within the bounds; without a byte order mark. */
+int text_check(sv text, struct node_error *ret_error);
+/* A view of `text` that libyaml reads as it was meant, in `scratch` if it had to be changed. */
 struct buf;
 int text_prepare(sv text, struct buf *scratch, sv *ret, struct node_error *ret_error);
 int node_fail(struct node_error *error, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));

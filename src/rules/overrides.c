@@ -156,7 +156,7 @@ static const struct rule *find_rule(struct override_reader *o, int line, sv id)
     struct reader *r = o->r;
     const struct id_entry *good = ids_find(o->good, r->rules->rule_count, id);
     if (good)
-        return &r->rules->rules[good->index];
+        return r->rules->rules[good->index];
     if (!ids_find(r->rule_ids, r->rule_id_count, id))
         report_error(r, line, "there is no rule %s", shown_text(r, id));
     return NULL;
@@ -270,6 +270,20 @@ bool overrides_name(struct override_reader *o, const struct rule_row *row)
     return rule && code == 0 && row->fault.len == 0;
 }
 
+bool overrides_share(struct override_reader *o, const struct rule_row *row)
+{
+    const struct rule_override *same = row->same_override;
+    const struct rules *rules = o->r->rules;
+    const struct id_entry *entry = same ? ids_find(o->good, rules->rule_count, row->id) : NULL;
+    /* A rule that has not changed has the very text of its id. */
+    if (!entry || rules->rules[entry->index]->id.ptr != same->rule.ptr)
+        return false;
+    o->r->override_number++;
+    o->list[o->count] = *same;
+    o->list[o->count++].line = o->r->row;
+    return true;
+}
+
 void overrides_read(struct override_reader *o, const struct node *node, const struct rule_row *row)
 {
     struct reader *r = o->r;
@@ -290,12 +304,12 @@ bool overrides_begin(struct override_reader *o, struct reader *r, size_t most)
 {
     size_t count = r->rules->rule_count;
     *o = (struct override_reader){ .r = r, .good = ARENA_ARRAY(r->scratch, struct id_entry, count + 1) };
-    o->list = reader_alloc(r, (most + 1) * sizeof *o->list);
+    o->list = reader_list(r, (most + 1) * sizeof *o->list);
     r->no_memory = r->no_memory || !o->good;
     if (r->no_memory)
         return false;
     for (size_t i = 0; i < count; i++)
-        o->good[i] = (struct id_entry){ r->rules->rules[i].id, i };
+        o->good[i] = (struct id_entry){ r->rules->rules[i]->id, i };
     ids_sort(o->good, count);
     r->rule_number = 0;
     r->rule_id = (sv){ 0 };

@@ -42,19 +42,22 @@ static const char *slow_fault(struct slow *slow, char c)
     return slow->directives > RULES_DIRECTIVES_MAX ? "too many YAML directives (lines that begin with %)" : NULL;
 }
 
-static int check_bytes(sv text, struct node_error *error)
+int text_check(sv text, struct node_error *ret_error)
 {
     struct slow slow = { .line_start = true };
+    if (text.len > RULES_BYTES_MAX)
+        return node_fail(ret_error, 0, "%zu bytes are too many; at most %d are read", text.len, RULES_BYTES_MAX);
     for (sv rest = text; rest.len > 0;) {
-        size_t n = utf8_length(rest), offset = text.len - rest.len;
         unsigned byte = (unsigned char)rest.ptr[0];
+        size_t n = byte < 0x80 ? 1 : utf8_length(rest), offset = text.len - rest.len;
         const char *fault = slow_fault(&slow, rest.ptr[0]);
         if (n == 0)
-            return node_fail(error, line_at(text, offset), "the byte 0x%02x is not UTF-8; save the file as UTF-8", byte);
+            return node_fail(ret_error, line_at(text, offset), "the byte 0x%02x is not UTF-8; save the file as UTF-8",
+                             byte);
         if (byte == 0)
-            return node_fail(error, line_at(text, offset), "contains a NUL byte; rules are text in YAML or JSON");
+            return node_fail(ret_error, line_at(text, offset), "contains a NUL byte; rules are text in YAML or JSON");
         if (fault)
-            return node_fail(error, line_at(text, offset), "%s", fault);
+            return node_fail(ret_error, line_at(text, offset), "%s", fault);
         rest = sv_from(rest, n);
     }
     return 0;
@@ -138,12 +141,6 @@ static void convert_json(sv s, struct buf *out)
 
 int text_prepare(sv text, struct buf *scratch, sv *ret, struct node_error *ret_error)
 {
-    if (text.len > RULES_BYTES_MAX)
-        return node_fail(ret_error, 0, "%zu bytes are too many; at most %d are read", text.len, RULES_BYTES_MAX);
-    if (sv_starts(text, SV("\xef\xbb\xbf")))
-        text = sv_from(text, 3);
-    if (check_bytes(text, ret_error) < 0)
-        return -1;
     sv json = sv_trim(text);
     if (json.len > 0 && (json.ptr[0] == '{' || json.ptr[0] == '[')) {
         for (const char *p = text.ptr; p < json.ptr; p++)

@@ -128,17 +128,18 @@ static void read_rule_list(struct reader *r, const struct node *list, void *ret)
         report_error(r, list->line, "%u rules are too many; at most %d", list->count, RULES_MAX);
         return;
     }
-    rules->rules = reader_alloc(r, list->count * sizeof *rules->rules);
+    struct rule *next = arena_room(&rules->arena, list->count * sizeof *next);
+    rules->rules = reader_list(r, list->count * sizeof *rules->rules);
     const struct node **twins = find_twins(r, list);
-    if (!rules->rules || !twins) {
+    if (!next || !rules->rules || !twins) {
         r->no_memory = true;
         return;
     }
     size_t index = 0;
     r->path_len = 0; /* a rule is named by its id or number instead */
     for (const struct node_item *item = list->first; item && !r->no_memory; item = item->next, index++) {
-        if (read_rule(r, item->value, twins[index], &rules->rules[rules->rule_count]))
-            rules->rule_count++;
+        if (read_rule(r, item->value, twins[index], next))
+            rules->rules[rules->rule_count++] = next++;
         else
             report_bad_rule(r, rules->rule_count, list->count);
     }

@@ -369,13 +369,21 @@ static void read_condition_of(struct reader *r, const struct node *node, struct 
         read_condition(r, node, match, (sv){ 0 });
 }
 
+/* Returns how many conditions it may become. Paths that must match are not one, unless a mapping has them. */
+static size_t most_conditions(enum attribute attribute, const struct node *node)
+{
+    if (node->kind != NODE_MAP)
+        return attribute == ATTR_PATH ? 0 : 1;
+    return attribute_has_name(attribute) ? node->count : 1;
+}
+
 void read_match(struct reader *r, const struct node *node, void *ret)
 {
     struct rule_match *match = ret;
     const struct node *nodes[ATTRIBUTE_COUNT] = { 0 };
     struct field fields[ATTRIBUTE_COUNT + 1] = { 0 };
     enum attribute attributes[ATTRIBUTE_COUNT];
-    size_t count = 0, most = ATTRIBUTE_COUNT;
+    size_t count = 0, most = 0;
     if (node_is_null(node) || (node->kind == NODE_MAP && node->count == 0)) {
         report_error(r, node->line, "is empty; leave out `match` to match every request");
         return;
@@ -388,7 +396,8 @@ void read_match(struct reader *r, const struct node *node, void *ret)
         }
     find_fields(r, node, fields, nodes);
     for (size_t i = 0; i < count; i++)
-        most += nodes[i] && attribute_has_name(attributes[i]) && nodes[i]->kind == NODE_MAP ? nodes[i]->count : 0;
+        if (nodes[i])
+            most += most_conditions(attributes[i], nodes[i]);
     match->conditions = reader_alloc(r, most * sizeof *match->conditions);
     for (size_t i = 0; match->conditions && i < count; i++) {
         if (!nodes[i])

@@ -9,11 +9,10 @@ enum { OVERRIDE_VALUES_MAX = 1000 };
 
 struct row_reader {
     struct reader r;
-    const struct rule_row *rows;
+    struct rule_row *rows;
     size_t count;
-    size_t *twins;       /* for each row: 1 + the index of an earlier one with the same id, or 0 */
-    struct rule **rules; /* of each row that is a rule */
-    bool *good;
+    size_t *twins;   /* for each row: 1 + the index of an earlier one with the same id, or 0 */
+    bool shares;     /* rules and overrides of an earlier set */
     uint64_t weight; /* values in all rows so far */
 };
 
@@ -89,27 +88,61 @@ static bool check_own_id(struct reader *r, const struct rule_row *row, const str
     return r->errors == errors;
 }
 
+/* Takes over what was read from the row before, unless that would exceed a bound: then reading it says so. */
+static bool share_rule(struct row_reader *rr, size_t index)
+{
+    const struct rule *same = rr->shares && !rr->twins[index] ? rr->rows[index].rule : NULL;
+    if (!same || rr->weight + same->values > RULES_VALUES_MAX || rr->r.regexes + same->regexes > RULES_REGEXES_MAX)
+        return false;
+    rr->weight += same->values;
+    rr->r.regexes += same->regexes;
+    return true;
+}
+
+static struct node id_node(const struct rule_row *row)
+{
+    return (struct node){ .kind = NODE_SCALAR, .line = 1, .weight = 1, .text = row->id };
+}
+
+/* The row's id, if a rule can have it; else nothing. */
+static sv row_id(const struct rule_row *row)
+{
+    struct node id = id_node(row);
+    return utf8_valid(row->id) && id_valid(&id) ? row->id : (sv){ 0 };
+}
+
 static void read_rule_row(struct row_reader *rr, size_t index)
 {
     struct reader *r = &rr->r;
-    const struct rule_row *row = &rr->rows[index];
+    struct rule_row *row = &rr->rows[index];
+    if (share_rule(rr, index))
+        return;
+    bool without_text = row->rule && !row->text.ptr;
+    row->rule = NULL;
+    if (without_text && !rr->twins[index]) {
+        r->report->incomplete = true;
+        return;
+    }
     CLEANUP(arena_done) struct arena arena = { 0 };
-    struct node id = { .kind = NODE_SCALAR, .line = 1, .weight = 1, .text = row->id };
+    struct node id = id_node(row);
     struct longer_map map;
+    uint64_t weight = rr->weight;
     r->quiet = row->disabled;
     r->row = (int)index + 1;
     r->rule_number = index + 1;
-    r->rule_id = utf8_valid(row->id) && id_valid(&id) ? row->id : (sv){ 0 };
+    r->rule_id = row_id(row);
     const struct node *root = row_fault(rr, row, rr->twins[index]) ? NULL : row_tree(rr, row, &arena);
     bool good = root && check_own_id(r, row, root);
     if (good && !node_get(root, SV("id")))
         root = with_field(&map, SV("id"), &id, root);
     r->rule_number = index; /* read_rule counts */
-    struct rule *rule = rr->rules[index] = ARENA_NEW(r->scratch, struct rule);
-    r->no_memory = r->no_memory || !rule;
+    size_t regexes = r->regexes;
+    struct rule *rule = reader_alloc(r, sizeof *rule);
     if (good && rule && read_rule(r, root, NULL, rule)) {
-        rr->good[index] = true;
-        rule->line = r->row;
+        row->rule = rule;
+        rule->line = 0;
+        rule->values = (uint32_t)(rr->weight - weight);
+        rule->regexes = (uint32_t)(r->regexes - regexes);
         if (row->disabled)
             rule_disable(rule);
     }
@@ -141,11 +174,13 @@ static void read_setting_row(struct row_reader *rr, size_t index)
 /* For each row whose id an earlier one of its sort has: that one. */
 static bool find_twins(struct row_reader *rr, bool settings)
 {
-    struct id_entry *ids = ARENA_ARRAY(rr->r.scratch, struct id_entry, rr->count + 1);
-    size_t count = 0;
+    size_t most = 0, count = 0;
+    for (size_t i = 0; i < rr->count; i++)
+        most += rr->rows[i].kind != ROW_OVERRIDE && (rr->rows[i].kind == ROW_SETTING) == settings;
+    struct id_entry *ids = arena_room(rr->r.scratch, (most + 1) * sizeof *ids);
     if (!ids)
         return false;
-    for (size_t i = 0; i < rr->count; i++)
+    for (size_t i = 0; i < rr->count && count < most; i++)
         if (rr->rows[i].kind != ROW_OVERRIDE && (rr->rows[i].kind == ROW_SETTING) == settings)
             ids[count++] = (struct id_entry){ rr->rows[i].id, i };
     ids_find_twins(ids, count, rr->twins);
@@ -182,20 +217,25 @@ static sv call_of(struct row_reader *rr, const struct rule *rule)
 static void find_same_calls(struct row_reader *rr)
 {
     struct reader *r = &rr->r;
-    struct id_entry *calls = ARENA_ARRAY(r->scratch, struct id_entry, rr->count + 1);
-    size_t *twins = ARENA_ARRAY(r->scratch, size_t, rr->count + 1), count = 0;
+    size_t most = 0, count = 0;
+    for (size_t i = 0; i < rr->count; i++)
+        most += rr->rows[i].kind == ROW_CALL;
+    if (most == 0)
+        return;
+    struct id_entry *calls = ARENA_ARRAY(r->scratch, struct id_entry, most);
+    size_t *twins = ARENA_ARRAY(r->scratch, size_t, rr->count + 1);
     int64_t now_us = clock_now_us();
     r->no_memory = r->no_memory || !calls || !twins;
     for (size_t i = 0; !r->no_memory && i < rr->count; i++)
-        if (rr->good[i] && rr->rows[i].kind == ROW_CALL && rr->rules[i]->expires_us > now_us)
-            calls[count++] = (struct id_entry){ call_of(rr, rr->rules[i]), i };
+        if (rr->rows[i].kind == ROW_CALL && rr->rows[i].rule && rr->rows[i].rule->expires_us > now_us)
+            calls[count++] = (struct id_entry){ call_of(rr, rr->rows[i].rule), i };
     if (r->no_memory)
         return;
     ids_find_twins(calls, count, twins);
     for (size_t i = 0; i < rr->count; i++) {
         if (!twins[i])
             continue;
-        rr->good[i] = false;
+        rr->rows[i].rule = NULL;
         r->row = (int)i + 1;
         r->rule_id = rr->rows[i].id;
         report_error(r, 0, "match: after normalising this is the same call as in rule %.*s; keep one of them",
@@ -207,16 +247,17 @@ static void gather(struct row_reader *rr)
 {
     struct reader *r = &rr->r;
     struct rules *rules = r->rules;
-    rules->rules = reader_alloc(r, (r->rule_id_count + 1) * sizeof *rules->rules);
+    rules->rules = reader_list(r, (r->rule_id_count + 1) * sizeof *rules->rules);
     for (size_t i = 0; rules->rules && i < rr->count; i++) {
-        struct node id = { .kind = NODE_SCALAR, .text = rr->rows[i].id };
-        if (rr->rows[i].kind == ROW_SETTING || rr->rows[i].kind == ROW_OVERRIDE)
+        const struct rule_row *row = &rr->rows[i];
+        if (row->kind == ROW_SETTING || row->kind == ROW_OVERRIDE)
             continue;
-        r->rule_id = utf8_valid(id.text) && id_valid(&id) ? id.text : (sv){ 0 };
-        if (rr->good[i])
-            rules->rules[rules->rule_count++] = *rr->rules[i];
-        else if (!rr->rows[i].disabled)
+        if (row->rule)
+            rules->rules[rules->rule_count++] = row->rule;
+        else if (!row->disabled) {
+            r->rule_id = row_id(row);
             report_bad_rule(r, rules->rule_count, r->rule_id_count);
+        }
     }
 }
 
@@ -234,6 +275,8 @@ static void read_override_rows(struct row_reader *rr)
             continue;
         CLEANUP(arena_done) struct arena arena = { 0 };
         rr->r.row = (int)i + 1;
+        if (rr->shares && overrides_share(&o, &rr->rows[i]))
+            continue;
         const struct node *root = overrides_name(&o, &rr->rows[i]) ? row_tree(rr, &rr->rows[i], &arena) : NULL;
         if (root)
             overrides_read(&o, root, &rr->rows[i]);
@@ -247,9 +290,7 @@ static void read_rows(struct row_reader *rr)
 {
     struct reader *r = &rr->r;
     rr->twins = ARENA_ARRAY(r->scratch, size_t, rr->count + 1);
-    rr->rules = ARENA_ARRAY(r->scratch, struct rule *, rr->count + 1);
-    rr->good = ARENA_ARRAY(r->scratch, bool, rr->count + 1);
-    r->no_memory = !rr->twins || !rr->rules || !rr->good || !find_twins(rr, true) || !find_twins(rr, false);
+    r->no_memory = !rr->twins || !find_twins(rr, true) || !find_twins(rr, false);
     /* ignore_case first: regexes follow it, those of other settings too. */
     for (int others = 0; others < 2; others++)
         for (size_t i = 0; !r->no_memory && i < rr->count; i++)
@@ -267,18 +308,37 @@ static void read_rows(struct row_reader *rr)
         read_override_rows(rr);
 }
 
-struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct rules_report *ret_report)
+/* Most rows have not changed, and not too many sets are held already. */
+static bool is_worth_sharing(const struct rule_row *rows, size_t count, const struct rules *before)
+{
+    size_t same = 0;
+    for (size_t i = 0; i < count; i++)
+        same += rows[i].rule || rows[i].same_override;
+    return before && before->bases < RULES_BASES_MAX && same > count / 2;
+}
+
+struct rules *rules_read_rows(struct rule_row *rows, size_t count, struct rules_report *ret_report)
+{
+    return rules_reread_rows(rows, count, NULL, ret_report);
+}
+
+struct rules *rules_reread_rows(struct rule_row *rows, size_t count, struct rules *before, struct rules_report *ret_report)
 {
     CLEANUP(arena_done) struct arena scratch = { 0 };
     struct row_reader rr = { .r = { .report = ret_report, .scratch = &scratch }, .rows = rows };
     if (!reader_begin(&rr.r))
         return NULL;
+    rr.shares = is_worth_sharing(rows, count, before);
+    if (rr.shares)
+        rules_build_on(rr.r.rules, before);
     size_t overrides = 0;
     for (size_t i = 0; i < count; i++)
         overrides += rows[i].kind == ROW_OVERRIDE;
     if (count - overrides > RULES_MAX || overrides > RULES_OVERRIDES_MAX) {
         bool rules = count - overrides > RULES_MAX;
         ret_report->unreadable = true;
+        for (size_t i = 0; i < count; i++)
+            rows[i].rule = NULL;
         report_error(&rr.r, 0, "%zu %s are too many; at most %d", rules ? count - overrides : overrides,
                      rules ? "rows" : "overrides", rules ? RULES_MAX : RULES_OVERRIDES_MAX);
     } else {

@@ -136,6 +136,7 @@ sv reader_copy(struct reader *r, sv text);
 sv reader_copy_lower(struct reader *r, sv text);
 sv reader_copy_upper(struct reader *r, sv text);
 void *reader_alloc(struct reader *r, size_t size);
+void *reader_list(struct reader *r, size_t size); /* for `rules` or `overrides` of the set; without zeroes */
 
 /* ---- include.c ---- */
 
@@ -201,6 +202,8 @@ bool overrides_begin(struct override_reader *o, struct reader *r, size_t most);
 /* Says whom a row is for, before its document is read: errors that follow are of that override. False: it cannot be read;
  * report_bad_override() follows. */
 bool overrides_name(struct override_reader *o, const struct rule_row *row);
+/* Takes over what was read from the row before, if the rule that it is for has not changed. False: it has to be read. */
+bool overrides_share(struct override_reader *o, const struct rule_row *row);
 /* Reads one; `row` is NULL for those of a list. */
 void overrides_read(struct override_reader *o, const struct node *node, const struct rule_row *row);
 /* Finds subjects that are there twice, and puts the others into the set. */
@@ -221,10 +224,17 @@ const struct zone *read_zone(struct reader *r, const struct node *node); /* node
 /* The zone of another set, in this one. NULL: no memory. */
 const struct zone *zone_copy(struct rules *rules, const struct zone *zone);
 
+/* ---- write_yaml.c: the parts of rules_write(), in their order ---- */
+
+void write_before_rules(struct buf *out, const struct rules *rules);
+void write_rule(struct buf *out, const struct rule *rule);
+void write_overrides(struct buf *out, const struct rules *rules);
+
 /* ---- quote.c ---- */
 
 /* ---- copy.c, ids.c ---- */
 
+void rules_build_on(struct rules *rules, struct rules *base); /* shares its memory */
 bool settings_copy(struct arena *arena, const struct settings *from, struct settings *ret);
 
 /* Ids, sorted: to find one, and to find those that are there twice. */

@@ -1,5 +1,5 @@
 /* The rule model: what a rules file, a row or the API can say, checked. Everything in a `struct rules` lives in its arena
- * and does not change once it is read.
+ * (or in that of an earlier set, which it holds) and does not change once it is read.
  *
  * Reading collects every error with its line and continues; a rule with an error is left out, all others are used. */
 #ifndef RULES_RULES_H
@@ -174,31 +174,32 @@ struct rule_reject {
 
 struct rule {
     sv id;
-    int line;
-    sv file;                     /* that the line is in, where another file includes it; else empty */
+    uint32_t values, regexes;    /* of a row: in its document, for the bounds on those of all rows */
+    int line;                    /* 0: it was read from a row */
     enum rule_mode mode;         /* the one in force: MODE_OFF while `disabled` */
-    bool disabled;               /* `enabled: false` */
     enum rule_mode enabled_mode; /* only while `disabled`: the mode that the rule has once it is enabled */
+    bool disabled;               /* `enabled: false` */
+    bool ignore_case;            /* A to Z are compared as a to z in the values of headers in `match`, and of `plan` */
+    bool unlimited;              /* `limits: none`: it has no limits and no plans */
     int64_t expires_us;          /* from then on the rule is not there */
     struct rule_match match;
-    bool ignore_case; /* A to Z are compared as a to z in the values of headers in `match`, and of `plan` */
     struct rule_by *by;
     size_t by_count;
     struct rule_limit *limits; /* of requests that have none of the plans; may be none if there are plans */
     size_t limit_count;
-    bool unlimited; /* `limits: none`: it has no limits and no plans */
-    sv *replaces;   /* ids of rules that do not count for requests to which this rule applies */
+    enum rule_counters counters; /* COUNTERS_SHARED where there is a lease */
+    enum rule_on_failure on_failure;
+    struct rule_lease lease;
+    uint32_t hold_max_percent; /* of a limit's max that one hold may take; 0: all of it */
+    sv *replaces;              /* ids of rules that do not count for requests to which this rule applies */
     size_t replace_count;
     struct rule_by plan; /* only if there are plans */
     struct rule_plan *plans;
     size_t plan_count;
     struct rule_except except;
     struct rule_reject reject;
-    enum rule_counters counters; /* COUNTERS_SHARED where there is a lease */
-    enum rule_on_failure on_failure;
-    struct rule_lease lease;
-    uint32_t hold_max_percent; /* of a limit's max that one hold may take; 0: all of it */
     struct rule_penalty penalty;
+    sv file; /* that the line is in, where another file includes it; else empty */
 };
 
 enum override_kind { OVERRIDE_LIMITS, OVERRIDE_DENY, OVERRIDE_UNLIMITED };
@@ -233,9 +234,10 @@ struct settings {
 };
 
 struct rules {
-    struct arena arena;
+    struct arena arena; /* what rules and overrides point to; later sets may share it */
+    struct arena lists; /* `rules` and `overrides` */
     struct settings settings;
-    struct rule *rules; /* in file order, good ones only */
+    struct rule **rules; /* in file order, good ones only; later sets may share each of them */
     size_t rule_count;
     struct rule_override *overrides; /* in file order, good ones only, one for a subject */
     size_t override_count;
@@ -244,6 +246,10 @@ struct rules {
      * version, and says so here. For people; the rules are used. */
     sv *problems;
     size_t problem_count;
+    struct rules *base; /* the set whose arena, and those of its bases, this one shares; NULL: none */
+    unsigned bases;     /* number of them */
+    unsigned users;     /* beside the first one; atomic */
+    unsigned holders;   /* of its arena, beside its users; atomic */
 };
 
 /* Bounds, so that no file can exhaust its reader. */
@@ -258,6 +264,7 @@ enum {
     RULES_ALIASES_MAX = 10000,
     RULES_MAX = 200000,
     RULES_REGEXES_MAX = 10000, /* in all: each is compiled */
+    RULES_BASES_MAX = 64,      /* sets whose memory one set shares */
     RULES_OVERRIDES_MAX = 1000000,
     RULE_LIMITS_MAX = 16,
     RULE_PLANS_MAX = 64,
@@ -329,6 +336,7 @@ struct rules_report {
     bool overrides_unreadable; /* not one override could be read */
     unsigned bad_settings;     /* 1 << enum setting: this one has its default */
     bool unreadable;           /* not one rule could be read: a syntax error, a file too large */
+    bool incomplete;           /* a row without a text had to be read: the set is not to be used */
 };
 
 void rules_report_done(struct rules_report *report);
@@ -343,6 +351,20 @@ struct rules *rules_read(sv text, struct rules_report *ret_report);
 struct rules *rules_read_list(sv text, const struct rules *base, struct rules_report *ret_report);
 void rules_free(struct rules *rules);
 CLEANUP_POINTER(struct rules *, rules_free);
+/* One more user of the same set: each of them calls rules_free(). Any threads may do so. */
+struct rules *rules_share(struct rules *rules);
+/* Keeps what rules and overrides point to, also after the last user has freed the set with its lists. */
+struct rules *rules_hold(struct rules *rules);
+void rules_let_go(struct rules *rules);
+/* Whether the two are one rule, which was read once: the sets share it. */
+static inline bool rule_is_shared(const struct rule *a, const struct rule *b)
+{
+    return a == b;
+}
+/* Whether the two match the same requests, at any time, and count by the same. */
+bool rule_matches_same(const struct rule *a, const struct rule *b);
+/* Whether requests are matched the same way under both. */
+bool settings_match_same(const struct settings *a, const struct settings *b);
 /* NULL: no memory. */
 struct rules *rules_copy(const struct rules *rules);
 
@@ -360,17 +382,25 @@ struct rule_row {
     enum rule_row_kind kind;
     sv id;      /* of the rule, which its document may leave out but not change; or the setting's name */
     sv subject; /* ROW_OVERRIDE: see override_subject_text(); empty: its document has `by` */
-    sv text;    /* YAML or JSON */
+    sv text;    /* YAML or JSON; its ptr may be NULL if `rule` is given: see rules_report.incomplete */
     sv fault;   /* not empty: why the row is bad, whatever its text is */
     /* The row of a rule that is disabled: it is read as with `enabled: false`, and if it is bad it is left out and not
      * reported. Such rows come last, so that the bounds hold for the others first. */
     bool disabled;
+    /* The good rule that was read from the same row under the same settings; NULL: the row has to be read. Afterwards the
+     * good rule of the row, or NULL. */
+    struct rule *rule;
+    const struct rule_override *same_override;
 };
 
-/* Reads rows, settings first and overrides last, wherever they stand. Where a line would be, reports and `rule.line` have
- * the number of the row, from 1. A bad row is left out, all others are used; if two rows have the same id (or call, or
+/* Reads rows, settings first and overrides last, wherever they stand. Where a line would be, reports and overrides have the
+ * number of the row, from 1. A bad row is left out, all others are used; if two rows have the same id (or call, or
  * subject), the later one is bad. NULL: no memory. */
-struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct rules_report *ret_report);
+struct rules *rules_read_rows(struct rule_row *rows, size_t count, struct rules_report *ret_report);
+/* The same, where `rule` and `same_override` of the rows are in `before`: the new set shares what did not change. Some rows
+ * are read although they have not changed, so that sets do not hold on to ever more memory that nobody uses. A report has
+ * advice only for rows that were read. */
+struct rules *rules_reread_rows(struct rule_row *rows, size_t count, struct rules *before, struct rules_report *ret_report);
 
 /* Takes a text apart: a document with `settings`, `rules` and `overrides`, a list of rules, or one rule. Each becomes a row
  * whose text is equivalent JSON. The text is checked only as far as that needs. Rows live in `arena`. */
@@ -401,6 +431,17 @@ int rules_keep_last_good(struct rules *fresh, const struct rules_report *report,
 
 /* Writes rules (settings too) as YAML that rules_read reads back the same. */
 void rules_write(const struct rules *rules, struct buf *out);
+
+/* A set as rules_write() writes it. */
+struct rules_text {
+    struct buf text;
+    struct rules *rules; /* shared; NULL: there is no text */
+    uint32_t *starts;    /* of each rule in the text, and of what follows them */
+};
+void rules_text_done(struct rules_text *text);
+/* Writes a set that may share rules with the one of `before`: what it shares is taken from that text. False: no memory, or
+ * more than RULES_BYTES_MAX. */
+bool rules_text_write(struct rules_text *ret, struct rules *rules, const struct rules_text *before);
 /* In double quotes, with escapes where YAML or people need them. */
 void yaml_quote(struct buf *out, sv text);
 bool text_has_control(sv text); /* C0 (a tab too), DEL, C1 */

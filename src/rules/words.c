@@ -83,7 +83,7 @@ size_t rules_in_force(const struct rules *rules, int64_t now_us)
 {
     size_t count = 0;
     for (size_t i = 0; i < rules->rule_count; i++)
-        count += rules->rules[i].mode != MODE_OFF && rules->rules[i].expires_us > now_us;
+        count += rules->rules[i]->mode != MODE_OFF && rules->rules[i]->expires_us > now_us;
     return count;
 }
 

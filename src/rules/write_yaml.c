@@ -460,7 +460,7 @@ static void write_penalty(struct buf *out, const struct rule_penalty *p)
     buf_add(out, SV("}\n"));
 }
 
-static void write_rule(struct buf *out, const struct rule *rule)
+void write_rule(struct buf *out, const struct rule *rule)
 {
     write_field(out, "  - ", "id", rule->id);
     write_match(out, &rule->match);
@@ -530,7 +530,7 @@ static void write_override(struct buf *out, const struct rule_override *o, const
     buf_add(out, SV("}\n"));
 }
 
-static void write_overrides(struct buf *out, const struct rules *rules)
+void write_overrides(struct buf *out, const struct rules *rules)
 {
     if (rules->override_count == 0)
         return;
@@ -540,7 +540,7 @@ static void write_overrides(struct buf *out, const struct rules *rules)
     for (size_t i = 0; ids && i < rules->override_count; i++) {
         const struct id_entry *rule = ids_find(ids, rules->rule_count, rules->overrides[i].rule);
         if (rule)
-            write_override(out, &rules->overrides[i], &rules->rules[rule->index]);
+            write_override(out, &rules->overrides[i], rules->rules[rule->index]);
     }
 }
 
@@ -568,7 +568,7 @@ static void write_settings(struct buf *out, const struct settings *s)
     write_reject(out, &s->reject, "  ", "    ");
 }
 
-void rules_write(const struct rules *rules, struct buf *out)
+void write_before_rules(struct buf *out, const struct rules *rules)
 {
     if (rules->problem_count > 0) {
         buf_add(out, SV("problems:\n"));
@@ -585,7 +585,12 @@ void rules_write(const struct rules *rules, struct buf *out)
     if (out->len == after && !out->failed)
         out->len = start; /* nothing but defaults */
     buf_printf(out, "%s", rules->rule_count ? "rules:\n" : "rules: []\n");
+}
+
+void rules_write(const struct rules *rules, struct buf *out)
+{
+    write_before_rules(out, rules);
     for (size_t i = 0; i < rules->rule_count; i++)
-        write_rule(out, &rules->rules[i]);
+        write_rule(out, rules->rules[i]);
     write_overrides(out, rules);
 }

@@ -188,12 +188,11 @@ struct subject_reset {
     const char *rule;
     const struct weir_str *values; /* that the rule counts by */
     size_t count;
-    struct weir_str author; /* none: over RESP */
+    struct weir_str author;
     const char *from;
 };
-/* Forgets what a subject has used, and logs that. Returns 0, with the subject in *ret (may be NULL); 1 if nothing was
- * counted for it; or what the engine says. Unless it is 0, `error` has the reason. From any thread; with a store it waits
- * for that. */
+/* Forgets what a subject has used, and logs that. Returns 0, with the subject in *ret; 1 if nothing was counted for it; or
+ * what the engine says. Unless it is 0, `error` has the reason. From any thread; with a store it waits for that. */
 int subject_reset(struct server *server, const struct subject_reset *whom, int64_t now_us, struct subject *ret,
                   struct weir_error *error);
 

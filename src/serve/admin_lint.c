@@ -131,7 +131,7 @@ void admin_lint(struct http_call *call, struct server *server)
     buf_add(&out, SV("], \"advice\": ["));
     add_problems(report.advice, report.advice_count, &out);
     if (kind == KIND_RULE && rules->rule_count == 1)
-        add_unmatched(&rules->rules[0], report.advice_count == 0, &out);
+        add_unmatched(rules->rules[0], report.advice_count == 0, &out);
     buf_add(&out, SV("]}\n"));
     admin_answer(call, SV(""), &out);
 }

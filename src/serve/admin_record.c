@@ -103,9 +103,7 @@ static struct recording *recording_new(const char *what, const struct subject *s
 void admin_record(struct server *server, const char *what, const struct subject *subject, int64_t length_us,
                   struct source_author author)
 {
-    struct rule_sync_state state;
-    rule_sync_state(server->rule_sync, &state);
-    if (state.is_file)
+    if (rule_sync_is_file(server->rule_sync))
         return;
     struct recording *r = recording_new(what, subject, length_us, author);
     if (!r) {

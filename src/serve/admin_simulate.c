@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/instant.h"
+#include "base/thread.h"
 #include "serve/admin.h"
 #include "serve/log.h"
 #include "serve/sample.h"
@@ -193,7 +194,7 @@ void admin_simulate(struct http_call *call, struct server *server)
     s->body = http_take_body(call);
     s->done.run = finish;
     fill_task(s);
-    if (pthread_create(&s->thread, NULL, run, s) != 0) {
+    if (thread_start(&s->thread, run, s) != 0) {
         buf_done(&s->body);
         free(s);
         busy(call, "cannot start a thread");

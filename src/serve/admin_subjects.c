@@ -178,8 +178,7 @@ int subject_reset(struct server *server, const struct subject_reset *whom, int64
         return 1;
     }
     log_freed(&forgotten.subject, whom->author, whom->from);
-    if (ret)
-        subject_copy(ret, &forgotten.subject);
+    subject_copy(ret, &forgotten.subject);
     return 0;
 }
 

@@ -19,25 +19,25 @@ enum { SESSION_TEXT_MAX = 127, DATABASES = 16 };
 /* From MULTI to EXEC. */
 struct queue {
     enum { QUEUE_CLOSED, QUEUE_OPEN, QUEUE_BROKEN /* something could not be queued: EXEC carries out nothing */ } state;
+    bool running;    /* EXEC waits for the store, and continues … */
+    size_t done, at; /* … after so many commands, which have so many bytes */
     size_t count;
     struct byte_queue commands; /* see commands_multi.c */
-    bool running;               /* EXEC waits for the store, and continues … */
-    size_t done, at;            /* … after so many commands, which have so many bytes */
 };
 
-/* The state of a connection. */
+/* The state of a connection. What each command needs comes first. */
 struct session {
-    uint64_t id;
-    const struct conn *conn;
+    struct wait *wait; /* for the store: no command runs until it is over; NULL: it does not wait */
     enum access access;
     unsigned generation; /* of the tokens that it was judged by */
+    unsigned protocol;   /* 2 or 3 */
+    unsigned database;   /* keeps apart keys of CL.THROTTLE, and nothing else */
+    bool quit;           /* to be closed after its replies */
     bool has_token;
-    unsigned char token[SHA256_SIZE]; /* the hash of the one that the client has sent */
     struct queue queue;
-    struct wait *wait; /* for the store: no command runs until it is over; NULL: it does not wait */
-    unsigned protocol; /* 2 or 3 */
-    unsigned database; /* keeps apart keys of CL.THROTTLE, and nothing else */
-    bool quit;         /* to be closed after its replies */
+    const struct conn *conn;
+    uint64_t id;
+    unsigned char token[SHA256_SIZE]; /* the hash of the one that the client has sent */
     char name[SESSION_TEXT_MAX + 1];
     char library[SESSION_TEXT_MAX + 1], library_version[SESSION_TEXT_MAX + 1];
 };

@@ -96,8 +96,10 @@ static int set_option(struct config *config, struct origin *origin, const struct
     /* A text can only have the wrong length; it may hold a password, and is not shown. */
     if (option->kind == CONFIG_TEXT)
         return fail(origin, error, "%s%s: has %zu bytes; allowed: %s", dashes, option->name, value.len, allowed);
+    /* So may an address of a store or a database that was given to the wrong option. */
+    sv shown = memchr(value.ptr, '@', value.len) ? SV("***") : value;
     return fail(origin, error, "%s%s: '%.*s' is not allowed here; allowed: %s", dashes, option->name,
-                SV_SHOWN(value, SHOWN_MAX), allowed);
+                SV_SHOWN(shown, SHOWN_MAX), allowed);
 }
 
 /* ---- flags ---- */

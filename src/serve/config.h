@@ -19,9 +19,11 @@ enum config_sample_values { CONFIG_SAMPLE_HASHED, CONFIG_SAMPLE_PLAIN };
 struct config {
     char *config; /* the file that was read, or NULL */
 
-    char *data;  /* folder: rules, cells, tokens */
-    char *rules; /* source; NULL: rules.db in data */
-    char *cells; /* file; NULL: cells in data */
+    char *data;         /* folder: rules, cells, tokens */
+    char *rules;        /* source; NULL: rules.db in data */
+    char *cells;        /* file; NULL: cells in data */
+    char *cells_memory; /* folder for the table, or "none"; NULL: table_place.c chooses it */
+    unsigned save_ms;   /* how often a table in memory is saved */
     uint64_t cells_keys;
     unsigned poll_ms; /* how often the source is asked for changes */
 

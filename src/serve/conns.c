@@ -14,6 +14,7 @@ enum {
     SENDERS_LOOKED_AT = 64,
     SLOW_MS = 1000,
     STREAM_MS_LEAST = 5000, /* a stream is looked at when it sends, which is each second */
+    LISTED_MS = 250,        /* for so long an idle connection that is used stays where it is in its lists */
 };
 
 const char *const front_names[FRONTS] = { "http", "resp", "grpc", "admin" };
@@ -239,7 +240,7 @@ bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int f
     conn->conns = conns;
     conn->peer = peer;
     conn->state = CONN_IDLE;
-    conn->since_ms = now_ms;
+    conn->since_ms = conn->listed_ms = now_ms;
     conn->spared = false;
     join_state(conn);
     return true;
@@ -251,11 +252,14 @@ static void set_state(struct conn *conn, enum conn_state state, int64_t now_ms)
 {
     if (!conn->conns)
         return;
-    part_state(conn);
-    conn->state = state;
     conn->complete = false;
     conn->since_ms = now_ms;
     conn->spared = false;
+    if (state == CONN_IDLE && conn->state == CONN_IDLE && now_ms - conn->listed_ms < LISTED_MS)
+        return;
+    part_state(conn);
+    conn->state = state;
+    conn->listed_ms = now_ms;
     join_state(conn);
 }
 
@@ -280,15 +284,17 @@ void conn_stream(struct conn *conn, int64_t now_ms)
     set_state(conn, CONN_STREAM, now_ms);
 }
 
-/* Lists are in the order of the time at which the connections entered the state. */
+/* Lists are in the order of the time at which the connections joined them. Some that are idle were used since. */
 void conns_sweep(struct conns *conns, int64_t now_ms, bool late)
 {
     unsigned request_ms = conns->limits.request_ms, stream_ms = request_ms > STREAM_MS_LEAST ? request_ms : STREAM_MS_LEAST;
     const unsigned most_ms[CONN_STATES] = { conns->limits.idle_ms, request_ms, stream_ms };
     for (int state = 0; state < CONN_STATES; state++)
-        for (struct conn *conn = conns->lists[state].first, *next; conn && now_ms - conn->since_ms >= most_ms[state];
+        for (struct conn *conn = conns->lists[state].first, *next; conn && now_ms - conn->listed_ms >= most_ms[state];
              conn = next) {
             next = conn->next;
+            if (now_ms - conn->since_ms < most_ms[state])
+                continue;
             if (late && !conn->spared)
                 conn->spared = true;
             else

@@ -3,7 +3,9 @@
  * A connection is idle (waiting for the first byte of a request) or busy (a request has begun and its answer is not sent
  * yet). Either state has a fixed timeout that no trickle of bytes extends. At the maximum, a new connection replaces the
  * one that has been idle for longest (of the same address, if that address has too many), or one that is slow in sending
- * its request. So neither idle connections nor slow senders, however many, keep others out.
+ * its request. So neither idle connections nor slow senders, however many, keep others out. ("For longest" is to within a
+ * quarter of a second: a connection that is used moves to the end of its list only that often, since its neighbours there
+ * are other connections, whose memory is in no cache.)
  *
  * A stream is an answer without an end. It has the timeout of a request, 5 s at least, which begins anew whenever the peer
  * has received everything so far. Its sender bounds how many there are, and how long they last.
@@ -26,21 +28,24 @@ extern const char *const front_names[FRONTS]; /* "http", "resp", "grpc", "admin"
 
 enum conn_state { CONN_IDLE, CONN_BUSY, CONN_STREAM, CONN_STATES };
 
+/* What each request needs is together, at the end, where the protocol's own state follows: with thousands of connections
+ * none of it is in a cache. */
 struct conn {
-    int fd;
     bool local;                /* a unix socket: there is no address */
     char address[IP_TEXT_MAX]; /* of the peer; "" if it is local */
+    bool counts_later;         /* it is not one of those that were accepted */
     enum front front;
-    enum conn_state state;
-    bool complete;                   /* busy: its request is there, and only the answer is not out yet */
-    int64_t since_ms;                /* it is in this state */
-    bool counts_later;               /* it is not one of those that were accepted */
-    bool spared;                     /* it was overdue when the loop was late, and has had a turn since */
-    void (*shut)(struct conn *conn); /* ends it, now or when the loop comes to it; it is not counted any more */
-    struct conns *conns;
+    void (*shut)(struct conn *conn);    /* ends it, now or when the loop comes to it; it is not counted any more */
     struct peer *peer;                  /* NULL: local */
-    struct conn *prev, *next;           /* of all in its state, longest first */
-    struct conn *peer_prev, *peer_next; /* of its address that are idle, longest first */
+    struct conn *prev, *next;           /* of all in its state, in the order of listed_ms */
+    struct conn *peer_prev, *peer_next; /* of its address that are idle, in the same order */
+    struct conns *conns;
+    int64_t since_ms;  /* it is in this state */
+    int64_t listed_ms; /* it joined its lists; not after since_ms */
+    enum conn_state state;
+    int fd;
+    bool complete; /* busy: its request is there, and only the answer is not out yet */
+    bool spared;   /* it was overdue when the loop was late, and has had a turn since */
 };
 
 /* The IP address of a socket. False: it is not an IP socket. */

@@ -196,6 +196,37 @@ static enum envoy_outcome decide_now(const struct envoy_question *question)
     return ENVOY_ANSWERED;
 }
 
+/* A call that could not be judged has a verdict that says so. */
+void envoy_batch_decide(struct envoy_batch *batch)
+{
+    size_t count = batch->count;
+    batch->count = 0;
+    if (count == 0)
+        return;
+    decisions_make(&batch->calls->decisions, &batch->calls->wait, 0, batch->requests, batch->verdicts, count);
+    for (size_t i = 0; i < count; i++)
+        give_answer(&batch->calls[i], &batch->verdicts[i]);
+}
+
+/* Adds a call with one descriptor to the batch. All calls of a batch were read at the same time, which the stats need. */
+static enum envoy_outcome decide_soon(const struct envoy_question *question)
+{
+    struct envoy_batch *batch = question->batch;
+    const struct envoy_request *request = question->request;
+    if (batch->count == ENVOY_BATCH || (batch->count > 0 && batch->calls->decisions.read_ns != question->read_ns))
+        envoy_batch_decide(batch);
+    size_t i = batch->count++;
+    struct envoy_call *call = &batch->calls[i];
+    begin(call, question);
+    call->requests = &batch->requests[i];
+    call->own = NULL;
+    call->shadow = &batch->shadow[i];
+    if (request->entry_count > 0)
+        memcpy(batch->entries[i], request->entries, request->entry_count * sizeof request->entries[0]);
+    fill_requests(call, question, request->domain, batch->entries[i], &batch->shadows[i]);
+    return ENVOY_ANSWERED;
+}
+
 /* ---- with a store: a call that waits has everything in its own memory ---- */
 
 static void on_decided(struct decision_wait *wait, const struct weir_verdict *verdict)
@@ -286,5 +317,11 @@ enum envoy_outcome envoy_decide(const struct envoy_question *question, struct en
 {
     if (!check_request(question->request, why))
         return ENVOY_MISTAKE;
-    return question->loop->store ? decide_later(question, ret_pending) : decide_now(question);
+    if (question->loop->store)
+        return decide_later(question, ret_pending);
+    if (question->batch && question->request->descriptor_count == 1)
+        return decide_soon(question);
+    if (question->batch)
+        envoy_batch_decide(question->batch); /* these calls came first */
+    return decide_now(question);
 }

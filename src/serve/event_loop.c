@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -13,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/thread.h"
 #include "serve/log.h"
 #include "serve/sample.h"
 #include "serve/server.h"
@@ -329,12 +329,7 @@ static void *run(void *data)
 
 int loop_start(struct loop *loop)
 {
-    /* Signals are for the main thread alone. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int no = pthread_create(&loop->thread, NULL, run, loop);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int no = thread_start(&loop->thread, run, loop);
     loop->started = no == 0;
     return -no;
 }

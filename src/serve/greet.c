@@ -1,9 +1,14 @@
 /* Prints the addresses of the service at the start, and commands to try first. */
+#include <ctype.h>
 #include <stdio.h>
 #include <unistd.h>
 
+#include "engine/handle.h"
+#include "engine/hazard.h"
 #include "serve/rule_sync.h"
 #include "serve/server.h"
+
+enum { EVENT_SHOWN_MAX = 40 };
 
 static bool is_unix(const char *where)
 {
@@ -43,7 +48,48 @@ static void print_curl(const char *options, const char *where, bool tls, const c
     print_url(where, tls);
 }
 
-static void print_redis_cli(const char *where, bool tls, const char *token_file)
+/* A request that a rule counts, for the commands to try. The tour in the README has other keys, so that its numbers are
+ * right for those who have tried these commands. */
+struct sample {
+    char event[EVENT_SHOWN_MAX + 1]; /* empty: no rule is for an event */
+    const char *by;                  /* "key" or "user" */
+};
+
+static bool is_plain(sv text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (!isalnum((unsigned char)text.ptr[i]) && text.ptr[i] != '-' && text.ptr[i] != '_' && text.ptr[i] != '.')
+            return false;
+    return text.len > 0 && text.len <= EVENT_SHOWN_MAX;
+}
+
+static bool sample_of_rule(const struct rule *rule, struct sample *ret)
+{
+    const struct rule_match *match = &rule->match;
+    if (rule->mode != MODE_ENFORCE || match->condition_count != 1 || match->path_count > 0 || rule->by_count != 1)
+        return false;
+    const struct rule_condition *condition = &match->conditions[0];
+    enum attribute by = rule->by[0].attribute;
+    if (condition->attribute != ATTR_EVENT || condition->is.count == 0 || condition->is.list[0].kind != VALUE_EQUAL ||
+        !is_plain(condition->is.list[0].text) || (by != ATTR_KEY && by != ATTR_USER))
+        return false;
+    snprintf(ret->event, sizeof ret->event, "%.*s", SV_FMT(condition->is.list[0].text));
+    ret->by = attribute_table[by].name.ptr;
+    return true;
+}
+
+static void find_sample(struct weir *weir, struct sample *ret)
+{
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound)
+        return;
+    const struct rules *rules = ruleset_rules(bound->ruleset);
+    for (size_t i = 0; i < rules->rule_count && !ret->event[0]; i++)
+        sample_of_rule(rules->rules[i], ret);
+    hazard_release();
+}
+
+static void print_redis_cli(const char *where, bool tls, const char *token_file, const struct sample *sample)
 {
     if (is_unix(where))
         printf("  redis-cli -s %s ", where + 5);
@@ -51,7 +97,31 @@ static void print_redis_cli(const char *where, bool tls, const char *token_file)
         printf("  redis-cli -p %s %s", strrchr(where, ':') + 1, tls ? "--tls " : "");
     if (token_file)
         printf("-a \"$(cat %s)\" --no-auth-warning ", token_file);
-    puts("WEIR.CHECK event ocr key u1");
+    if (sample->event[0])
+        printf("WEIR.CHECK event %s %s somebody\n", sample->event, sample->by);
+    else
+        puts("WEIR.CHECK method GET path / ip 192.0.2.1");
+}
+
+static void print_samples(const struct server *server)
+{
+    const struct config *config = &server->config;
+    const char *http = server->where[FRONT_HTTP], *resp = server->where[FRONT_RESP];
+    struct sample sample = { 0 };
+    if (!is_on(http) && !is_on(resp))
+        return;
+    find_sample(server->weir, &sample);
+    puts("\nTry a decision:");
+    if (is_on(http)) {
+        print_curl("-i ", http, has_tls(server, FRONT_HTTP), config->token_file);
+        printf("/v1/check -H 'Content-Type: application/json' -d ");
+        if (sample.event[0])
+            printf("'{\"event\": \"%s\", \"%s\": \"somebody\"}'\n", sample.event, sample.by);
+        else
+            puts("'{\"method\": \"GET\", \"path\": \"/\", \"ip\": \"192.0.2.1\"}'");
+    }
+    if (is_on(resp))
+        print_redis_cli(resp, has_tls(server, FRONT_RESP), config->token_file, &sample);
 }
 
 /* Prints the token to a terminal only, never into a log. */
@@ -71,6 +141,10 @@ void server_greet(const struct server *server)
     if (is_on(server->where[FRONT_GRPC]))
         printf("  grpc   %s\n", server->where[FRONT_GRPC]);
     printf("  admin  %s\n  rules  %zu from %s\n", admin, state.rules, state.source);
+    if (server->table_place.live)
+        printf("  table  in memory, %s, saved to %s\n", server->table_place.live, server->table_place.saved);
+    else
+        printf("  table  in the file %s\n", server->table_place.path);
     if (config->counters) {
         struct weir_store_status store;
         weir_store_status(server->weir, &store);
@@ -78,14 +152,7 @@ void server_greet(const struct server *server)
     }
     if (watched && tokens_read_own(config, ROLE_ADMIN, token, &error) == 0)
         printf("  token  %s (of the admin listener; stored in %s)\n", token, token_file);
-    if (is_on(http) || is_on(resp))
-        puts("\nTry a decision:");
-    if (is_on(http)) {
-        print_curl("-i ", http, has_tls(server, FRONT_HTTP), config->token_file);
-        puts("/v1/check -H 'Content-Type: application/json' -d '{\"event\": \"ocr\", \"key\": \"u1\"}'");
-    }
-    if (is_on(resp))
-        print_redis_cli(resp, has_tls(server, FRONT_RESP), config->token_file);
+    print_samples(server);
     if (is_on(admin) && !is_unix(admin)) {
         printf("Open the page in a browser, and sign in with the token in %s:\n  ", token_file);
         print_url(admin, has_tls(server, FRONT_ADMIN));

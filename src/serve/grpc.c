@@ -14,8 +14,8 @@ enum {
 
 struct method {
     sv path;
-    void (*run)(struct h2_stream *stream, sv message);
-    bool open; /* it needs no token */
+    void (*run)(struct h2_stream *stream, sv message); /* NULL: ShouldRateLimit, whose calls are decided together */
+    bool open;                                         /* it needs no token */
 };
 
 static __attribute__((format(printf, 3, 4))) void fail(struct h2_stream *stream, enum grpc_status status,
@@ -49,7 +49,7 @@ static void answer(struct envoy_call *call, const struct envoy_answer *answer)
         h2_reply(stream, buf_sv(&out));
 }
 
-static void should_rate_limit(struct h2_stream *stream, sv message)
+static void should_rate_limit(struct h2_stream *stream, sv message, struct envoy_batch *batch)
 {
     struct envoy_request request;
     char why[ENVOY_WHY_MAX];
@@ -57,7 +57,7 @@ static void should_rate_limit(struct h2_stream *stream, sv message)
         fail(stream, GRPC_INVALID_ARGUMENT, "%s; nothing was charged", why);
         return;
     }
-    struct envoy_question question = { stream->loop, &request, message, stream->began_ns, answer, stream };
+    struct envoy_question question = { stream->loop, &request, message, stream->began_ns, answer, stream, batch };
     struct envoy_call *pending = NULL;
     switch (envoy_decide(&question, &pending, why)) {
     case ENVOY_ANSWERED:
@@ -77,7 +77,7 @@ static void should_rate_limit(struct h2_stream *stream, sv message)
 /* ---- headers ---- */
 
 static const struct method methods[] = {
-    { SV("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"), should_rate_limit, false },
+    { SV("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"), NULL, false },
     { SV("/grpc.health.v1.Health/Check"), grpc_health_check, true },
     { SV("/grpc.health.v1.Health/Watch"), grpc_health_watch, true },
 };
@@ -240,7 +240,7 @@ static bool is_due(const struct h2_stream *stream)
            (stream->deadline_ns - read_ns < NEAR_NS && stream->deadline_ns <= uv_hrtime());
 }
 
-static void on_complete(struct h2_stream *stream)
+static void run(struct h2_stream *stream, struct envoy_batch *batch)
 {
     const struct method *method = stream->method;
     sv message;
@@ -248,8 +248,21 @@ static void on_complete(struct h2_stream *stream)
         refuse_call(stream);
     else if (is_due(stream))
         h2_fail(stream, GRPC_DEADLINE_EXCEEDED, "the deadline has passed; nothing was charged");
-    else if (read_prefix(stream, &message))
-        method->run(stream, message);
+    else if (read_prefix(stream, &message)) {
+        if (method->run)
+            method->run(stream, message);
+        else
+            should_rate_limit(stream, message, batch);
+    }
+}
+
+static void on_complete(struct h2_stream *const *streams, size_t count)
+{
+    struct envoy_batch batch;
+    batch.count = 0;
+    for (size_t i = 0; i < count; i++)
+        run(streams[i], &batch);
+    envoy_batch_decide(&batch);
 }
 
 static void on_refuse(struct h2_stream *stream, enum h2_refusal why)

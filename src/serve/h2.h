@@ -1,6 +1,6 @@
 /* HTTP/2 for gRPC: nghttp2, driven from a loop. h2_conn.c has the connections, h2_session.c their streams; no other file
- * knows of nghttp2. A service gets each request as a stream: its headers one by one, then its whole body; and answers with
- * a message and a status, at once or later.
+ * knows of nghttp2. A service gets each request as a stream: its headers one by one, then its whole body, together with the
+ * other requests of the same read; and answers with a message and a status, at once or later.
  *
  * All of it belongs to the thread of the loop. */
 #ifndef SERVE_H2_H
@@ -61,7 +61,8 @@ struct h2_stream {
 
     /* Private to h2_session.c. */
     struct h2_stream *prev, *next; /* of its connection, oldest first */
-    enum { H2_RECEIVING, H2_HANDED, H2_ANSWERED } state;
+    enum { H2_RECEIVING, H2_READY, H2_HANDED, H2_ANSWERED } state;
+    unsigned ready_at; /* H2_READY: its place in `ready` of struct h2 */
     unsigned generation;
     bool watch, ended; /* a stream of several messages; its last one is known */
     bool plain;        /* without trailers */
@@ -80,8 +81,8 @@ struct h2_stream {
 struct h2_service {
     unsigned (*wants)(sv name); /* the service's number for headers with this name, in lower case; 0: it needs none */
     void (*header)(struct h2_stream *stream, unsigned number, sv value);
-    void (*headers_done)(struct h2_stream *stream); /* may set `drop` */
-    void (*complete)(struct h2_stream *stream);     /* answers, now or later */
+    void (*headers_done)(struct h2_stream *stream);                   /* may set `drop` */
+    void (*complete)(struct h2_stream *const *streams, size_t count); /* answers each, now or later */
     void (*refuse)(struct h2_stream *stream, enum h2_refusal why);
     void (*gone)(struct h2_stream *stream);  /* a stream that `complete` has not answered will not be answered any more */
     void (*drain)(struct h2_stream *stream); /* of a watch, when the loop begins to drain: ends it */

@@ -4,7 +4,7 @@
  * connection, at most as much as the output buffer holds: until it is sent, nothing more is read, and nghttp2 is asked for
  * nothing more.
  *
- *   read once ──► nghttp2: streams, which the service answers ──► write once ──► keep what is left
+ *   read once ──► nghttp2: streams ──► the service answers those that are complete ──► write once ──► keep what is left
  *
  * The time of a connection is that of its streams: when all that were open at its beginning are closed, it begins anew. A
  * stream that takes too long is answered or reset alone, somewhat before its connection would be ended. */
@@ -233,9 +233,9 @@ static bool read_some(struct h2_conn *c)
     if (c->ending)
         return true;
     c->in_turn = true;
-    ssize_t used = nghttp2_session_mem_recv(c->session, (const uint8_t *)h2->input, (size_t)n);
+    bool good = h2_session_receive(c, (size_t)n);
     c->in_turn = false;
-    if (used < 0) /* what is queued, such as a GOAWAY, may still be sent */
+    if (!good) /* what is queued, such as a GOAWAY, may still be sent */
         return flush(c) && false;
     return settle(c);
 }

@@ -12,6 +12,7 @@ enum {
     H2_OUTPUT_BYTES = 128 << 10, /* for one write */
     H2_FRAME_MAX = 40 << 10,     /* bytes of the longest frame that is sent: an answer */
     H2_SPARE_STREAMS = 512,
+    H2_READY_MAX = H2_STREAMS_MAX, /* requests of one read that are handed to the service together */
     H2_KNOWN_FIELDS = 16,
     H2_KNOWN_BYTES = 256, /* of a field that is remembered */
 };
@@ -28,6 +29,9 @@ struct h2 {
     struct h2_conn *dirty; /* have something to send, outside of their turn */
     struct h2_stream *spare;
     unsigned spare_count, watches;
+    /* Streams that are complete, and that the service does not have yet; NULL: the stream is gone. Empty between turns. */
+    struct h2_stream *ready[H2_READY_MAX];
+    unsigned ready_count;
     uint64_t due_ns; /* the earliest deadline that the timer `due` has to notice; UINT64_MAX: none */
     bool due_changed;
     uv_idle_t flush;
@@ -78,6 +82,9 @@ void h2_session_teardown(struct h2 *h2);
 
 /* The client's first bytes are there. False: no memory. */
 bool h2_session_begin(struct h2_conn *c);
+/* Passes the first bytes of the input buffer to nghttp2, and the requests that are complete then to the service. False: the
+ * session has failed. */
+bool h2_session_receive(struct h2_conn *c, size_t len);
 void h2_session_end(struct h2_conn *c); /* its streams are gone */
 
 /* Answers or resets streams that began before, or whose deadline is before, these times. */

@@ -182,8 +182,8 @@ static void say_changed(const struct subject *subject, const char *what, const c
     struct buf text;
     buf_over(&text, whom, sizeof whom);
     subject_text(subject, &text);
-    log_say(LEVEL_INFO, "change", "rule %.*s: %s of %s %s %s%.*s from %s", SV_FMT(subject_rule(subject)), what,
-            subject->by_count ? whom : "everybody", done, author.len ? "by " : "over RESP", SV_FMT(author), from);
+    log_say(LEVEL_INFO, "change", "rule %.*s: %s of %s %s by %.*s from %s", SV_FMT(subject_rule(subject)), what,
+            subject->by_count ? whom : "everybody", done, SV_FMT(author), from);
 }
 
 void log_freed(const struct subject *subject, struct weir_str author, const char *from)

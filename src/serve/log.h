@@ -36,7 +36,7 @@ enum seldom {
 /* One line per minute for each kind, whatever the number of clients and threads. */
 void log_limited(enum seldom kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The counts of a subject were reset. No author: over RESP. */
+/* The counts of a subject were reset. */
 void log_freed(const struct subject *subject, struct weir_str author, const char *from);
 /* The same for a penalty. */
 void log_lifted(const struct subject *subject, struct weir_str author, const char *from);

@@ -40,17 +40,19 @@ enum ending {
     ENDING_AT_ONCE,
 };
 
+/* In an order that keeps together what each request needs: the end of `poll`, the fields after it, the end of `conn` and
+ * the beginning of `session`. */
 struct resp_conn {
-    struct conn conn;
     uv_poll_t poll;
     struct resp *resp;
-    struct session session;
-    struct byte_queue in, out;
+    int events; /* that are waited for */
+    enum ending ending;
     uint64_t answered, sent; /* bytes, since it came */
     uint64_t due; /* the requests whose time is running end when so many bytes are sent; UINT64_MAX: not known yet */
-    enum ending ending;
+    struct byte_queue in, out;
     bool shut_down; /* nothing more will be sent */
-    int events;     /* that are waited for */
+    struct conn conn;
+    struct session session;
 };
 
 /* ---- life ---- */
@@ -72,7 +74,7 @@ static void end_conn(struct resp_conn *c)
 
 static void shut_conn(struct conn *conn)
 {
-    end_conn((struct resp_conn *)conn);
+    end_conn((struct resp_conn *)((char *)conn - offsetof(struct resp_conn, conn)));
 }
 
 static void on_event(uv_poll_t *poll, int status, int events);
@@ -383,7 +385,7 @@ static void on_decided(struct session *session)
 
 static void on_event(uv_poll_t *poll, int status, int events)
 {
-    struct resp_conn *c = poll->data;
+    struct resp_conn *c = (struct resp_conn *)poll; /* its first field; `data` is on a cache line of its own */
     bool open = status == 0;
     if (open && events & UV_WRITABLE)
         open = send_some(c);

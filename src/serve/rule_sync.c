@@ -66,7 +66,6 @@ int rule_sync_start(struct rule_sync **ret, const struct config *config, struct 
     if (!sync)
         return err_no_memory(error);
     pthread_mutex_init(&sync->lock, NULL);
-    buf_init(&sync->text, RULES_BYTES_MAX);
     int r = open_all(sync, config, error);
     if (r < 0)
         return r;
@@ -82,7 +81,7 @@ void rule_sync_stop(struct rule_sync *sync)
     source_watch_stop(sync->watch);
     weir_close(sync->weir);
     arena_done(&sync->problems.arena);
-    buf_done(&sync->text);
+    rules_text_done(&sync->text);
     pthread_mutex_destroy(&sync->lock);
     free(sync->copy);
     free(sync->name);
@@ -97,6 +96,11 @@ bool rule_sync_run(struct rule_sync *sync, struct source_job *job)
 void rule_sync_look_now(struct rule_sync *sync)
 {
     source_watch_look_now(sync->watch);
+}
+
+bool rule_sync_is_file(const struct rule_sync *sync)
+{
+    return sync->is_file;
 }
 
 void rule_sync_state(struct rule_sync *sync, struct rule_sync_state *ret)

@@ -35,6 +35,7 @@ struct rule_sync_state {
     char problem[512];
 };
 void rule_sync_state(struct rule_sync *sync, struct rule_sync_state *ret);
+bool rule_sync_is_file(const struct rule_sync *sync);
 /* The problems of the newest reading, each as source_problem_print prints it, for /v1/status. */
 typedef void rule_sync_problem(const struct source_problem *problem, void *data);
 void rule_sync_problems(struct rule_sync *sync, rule_sync_problem *each, void *data);

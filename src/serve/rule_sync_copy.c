@@ -24,8 +24,8 @@ void rule_sync_write_copy(struct rule_sync *sync)
     add_mark(sync, &out);
     buf_add(&out, SV("# weir serve writes this file, for a start while the source is unreachable or has bad rules. Changes "
                      "made here are lost.\n"));
-    buf_add(&out, buf_sv(&sync->text));
-    int r = out.failed ? err_no_memory(&error) : source_write_file(sync->copy, buf_sv(&out), &error);
+    buf_add(&out, buf_sv(&sync->text.text));
+    int r = out.failed || !sync->text.rules ? err_no_memory(&error) : source_write_file(sync->copy, buf_sv(&out), &error);
     if (r < 0 && !sync->copy_failed)
         log_say(LEVEL_WARNING, "rules", "%s; a restart while the source is unreachable would use older rules", error.text);
     sync->copy_failed = r < 0;

@@ -84,7 +84,7 @@ static void warn_of_unshared(struct rule_sync *sync, const struct rules *rules)
     hash_init(&hash, &key);
     buf_init(&names, 2 * ALONE_NAMED_MAX * WEIR_ID_MAX);
     for (size_t i = 0; !sync->has_store && i < rules->rule_count; i++) {
-        const struct rule *rule = &rules->rules[i];
+        const struct rule *rule = rules->rules[i];
         if (rule->counters != COUNTERS_SHARED || rule->mode == MODE_OFF)
             continue;
         hash_text(&hash, rule->id.ptr, rule->id.len);
@@ -105,10 +105,9 @@ static void warn_of_unshared(struct rule_sync *sync, const struct rules *rules)
 int rule_sync_install(struct rule_sync *sync, struct rules *rules, struct weir_error *error)
 {
     size_t count = rules_in_force(rules, clock_now_us());
-    CLEANUP(buf_done) struct buf text;
-    buf_init(&text, RULES_BYTES_MAX);
-    rules_write(rules, &text);
-    bool same = !text.failed && sync->text.len > 0 && sv_eq(buf_sv(&sync->text), buf_sv(&text));
+    CLEANUP(rules_text_done) struct rules_text text;
+    bool written = rules_text_write(&text, rules, &sync->text);
+    bool same = written && sync->text.rules && sv_eq(buf_sv(&sync->text.text), buf_sv(&text.text));
     if (same) {
         rules_free(rules);
     } else {
@@ -116,15 +115,17 @@ int rule_sync_install(struct rule_sync *sync, struct rules *rules, struct weir_e
         int r = weir_take_rules(sync->weir, rules, error);
         if (r < 0)
             return r;
-        struct buf old = sync->text;
+        struct rules_text old = sync->text;
         sync->text = text;
         text = old;
     }
     pthread_mutex_lock(&sync->lock);
+    bool none_left = sync->rules > 0 && count == 0;
     sync->rules = count;
     pthread_mutex_unlock(&sync->lock);
     if (!same)
-        log_say(LEVEL_INFO, "rules", "%zu %s of %s %s in force", count, count == 1 ? "rule" : "rules", sync->name,
-                count == 1 ? "is" : "are");
+        log_say(none_left ? LEVEL_WARNING : LEVEL_INFO, "rules", "%zu %s of %s %s in force%s", count,
+                count == 1 ? "rule" : "rules", sync->name, count == 1 ? "is" : "are",
+                none_left ? ": every request passes now" : "");
     return !same;
 }

@@ -23,7 +23,7 @@ struct rule_sync {
     char *copy; /* its path */
 
     /* Used by the thread that starts it, then by the rule thread. */
-    struct buf text; /* the rules in force; empty: unknown */
+    struct rules_text text; /* of the rules in force, if it is known */
     bool said_reachable;
     bool copy_failed;  /* and this was logged */
     bool has_store;    /* config.counters */

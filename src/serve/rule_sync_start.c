@@ -10,6 +10,7 @@
 #include "serve/embedded.h"
 #include "serve/log.h"
 #include "serve/rule_sync_internal.h"
+#include "serve/table_place.h"
 #include "slices/asks.h"
 
 static char *path_in(const char *folder, const char *name)
@@ -82,10 +83,11 @@ static int first_database(const struct rule_sync *sync, const char *path, struct
         return restore_database(sync, path, buf_sv(&copy), error);
     int r = make_database(path, SV(""), error);
     if (r == 0)
-        log_say(LEVEL_INFO, "rules",
-                "%s is new and has example rules; change them over the admin listener or with "
-                "`weir rules --from sqlite:%s`",
-                path, path);
+        log_say(
+            LEVEL_INFO, "rules",
+            "%s is new and has example rules; list them with `weir rules list --from sqlite:%s`, and change them in the "
+            "page, over the admin listener or with other verbs of `weir rules`",
+            path, path);
     return r;
 }
 
@@ -118,26 +120,30 @@ int rule_sync_open_source(struct rule_sync *sync, const struct config *config, s
 
 /* ---- the first rules ---- */
 
-/* With last good versions for bad rules. A file that is missing or is not YAML is an error although there is a copy of it:
- * the person who starts the service with it is there, and wants to know. */
-static int read_source(const struct rule_sync *sync, struct source *source, const struct rules *last,
+/* With last good versions for bad rules. *ret_last: the copy of them, read only if it is needed. A file that is missing or
+ * is not YAML is an error although there is a copy of it: the person who starts the service with it is there, and wants to
+ * know. */
+static int read_source(const struct rule_sync *sync, struct source *source, struct rules **ret_last,
                        struct source_reading *ret, struct weir_error *error)
 {
-    if (!sync->is_file)
-        return source_read(source, last, ret, error);
-    int r = source_read(source, NULL, ret, error);
-    if (r < 0 || !last || ret->problem_count == 0)
+    int r = source_read_rules(source, NULL, ret, error);
+    if (r < 0 ? sync->is_file : ret->problem_count == 0)
         return r;
-    source_reading_done(ret);
-    return source_read(source, last, ret, error);
+    *ret_last = rule_sync_read_copy(sync);
+    /* A source that is unreachable is so also a moment later. */
+    if (!*ret_last || (r < 0 && r != WEIR_E_RULES))
+        return r;
+    if (r == 0)
+        source_reading_done(ret);
+    return source_read_rules(source, *ret_last, ret, error);
 }
 
 static int read_rules(struct rule_sync *sync, struct source *source, struct rules **ret, struct weir_error *error)
 {
     struct source_reading reading;
     struct weir_error why;
-    CLEANUP(rules_freep) struct rules *last = rule_sync_read_copy(sync);
-    if (read_source(sync, source, last, &reading, &why) == 0) {
+    CLEANUP(rules_freep) struct rules *last = NULL;
+    if (read_source(sync, source, &last, &reading, &why) == 0) {
         rule_sync_note_problems(sync, reading.problems, reading.problem_count);
         *ret = STEAL(reading.rules);
         source_reading_done(&reading);
@@ -158,15 +164,6 @@ static void on_store(enum weir_store_event event, const char *text, void *data)
     log_say(event == WEIR_STORE_UP ? LEVEL_INFO : LEVEL_WARNING, "store", "%s", text);
 }
 
-static void tell_copied(const struct rule_sync *sync, const char *path)
-{
-    if (weir_cells_copied(sync->weir))
-        log_say(LEVEL_WARNING, "cells",
-                "%s is a copy of another cells file, or comes from another machine: from now on weir counts here as a "
-                "separate host; the counts stay, receipts and slices of the original are invalid here",
-                path);
-}
-
 static int open_engine(struct rule_sync *sync, const struct config *config, struct weir_error *error)
 {
     CLEANUP_FREE char *own = config->cells ? NULL : path_in(config->data, "cells");
@@ -182,7 +179,8 @@ static int open_engine(struct rule_sync *sync, const struct config *config, stru
     int r = options.cells_file ? weir_open(&sync->weir, &options, error) : err_no_memory(error);
     if (r < 0)
         return r;
-    tell_copied(sync, options.cells_file);
+    if (weir_cells_copied(sync->weir))
+        table_tell_copied(options.cells_file);
     cells_disown(sync->weir->cells); /* clients release their slots also after a restart of the service */
     /* An earlier start may have had a store: no decision is to wait for its slices any more. (Unless another service has a
      * store.) */
@@ -198,14 +196,14 @@ int rule_sync_first_rules(struct rule_sync *sync, struct source *source, const s
     int r = read_rules(sync, source, &rules, error);
     if (r < 0)
         return r;
-    CLEANUP(rules_freep) struct rules *copy = rules_copy(rules);
-    r = copy ? open_engine(sync, config, error) : err_no_memory(error);
+    CLEANUP(rules_freep) struct rules *shared = rules_share(rules);
+    r = open_engine(sync, config, error);
     if (r == 0)
         r = rule_sync_install(sync, STEAL(rules), error);
     if (r < 0)
         return r;
     if (!sync->from_copy)
         rule_sync_write_copy(sync);
-    *ret = STEAL(copy);
+    *ret = STEAL(shared);
     return 0;
 }

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "engine/handle.h"
 #include "serve/admin.h"
 #include "serve/counts.h"
 #include "serve/counts_lists.h"
@@ -26,6 +27,7 @@
 #include "serve/resp_conn.h"
 #include "serve/rule_sync.h"
 #include "serve/sample.h"
+#include "serve/saving.h"
 #include "serve/tally.h"
 #include "serve/tls_relay.h"
 #include "serve/top_watch.h"
@@ -78,6 +80,17 @@ static void tell_of_descriptors(const struct server *server)
         log_say(LEVEL_WARNING, "start",
                 "at most %u connections instead of %u: the limit of open files is too low (ulimit -n, LimitNOFILE=)",
                 server->connections, server->config.connections);
+}
+
+/* Clients refuse an expired certificate, and this is the only place where the service can notice. */
+static void note_certificate(struct server *server)
+{
+    int64_t until_us = tls_setup_valid_until_us(&server->tls);
+    __atomic_store_n(&server->certificate_until_us, until_us, __ATOMIC_RELAXED);
+    if (until_us > 0 && until_us <= clock_now_us())
+        log_say(LEVEL_WARNING, "certificate",
+                "the certificate in %s has expired: clients will refuse it; replace it and send SIGHUP",
+                server->config.certificate);
 }
 
 static unsigned thread_count(const struct config *config)
@@ -246,7 +259,12 @@ static int start(struct server *server, struct weir_error *error)
     if (r == 0)
         server->tokens_posted = server->tokens->generation;
     if (r == 0)
+        r = table_place_prepare(&server->table_place, config, error);
+    if (r == 0)
         r = rule_sync_start(&server->rule_sync, config, &server->weir, error);
+    if (r == 0 && server->table_place.live)
+        r = saving_start(&server->saving, server->weir->cells, server->table_place.live, server->table_place.saved,
+                         config->save_ms, error);
     if (r == 0)
         r = watch(server, error);
     for (unsigned i = 0; r == 0 && config->counters && i < server->loop_count; i++)
@@ -269,6 +287,7 @@ static void tell_ready(struct server *server)
         if (strcmp(server->where[front], "off") != 0)
             log_say(LEVEL_INFO, "listen", "%s on %s", front_names[front], server->where[front]);
     tell_of_descriptors(server);
+    note_certificate(server);
     server_greet(server);
     __atomic_store_n(&server->stage, STAGE_READY, __ATOMIC_RELEASE);
     sd_notifyf(0, "READY=1\nSTATUS=deciding on %s and %s", server->where[FRONT_HTTP], server->where[FRONT_RESP]);
@@ -354,6 +373,7 @@ static void reload(struct server *server, int argc, char **argv)
         log_setup(server->config.log, server->config.log_refusals);
         fit_descriptors(server);
         tell_of_descriptors(server);
+        note_certificate(server);
         post_reload(server);
         log_say(LEVEL_INFO, "reload", "done; changed: %s%s", changes.live[0] ? changes.live : "no option",
                 server->tokens->generation != generation ? "; the tokens have changed" : "");
@@ -375,7 +395,7 @@ static void begin_end(struct server *server)
 
 /* top_watch_stop and counts_free read what the loops have counted, hence after their end. rule_sync_stop ends what the
  * admin listener had begun, hence before the loops are gone; and it closes the engine, hence after they have left the
- * store, and after a simulation, which reads its rules. */
+ * store, and after a simulation, which reads its rules. saving_free saves what all of them have counted. */
 static void server_done(struct server *server)
 {
     unsigned loops = server->loops ? server->loop_count + 1 : 0;
@@ -392,7 +412,9 @@ static void server_done(struct server *server)
     top_watch_stop(server->top_watch);
     counts_free(server->counts);
     simulation_stop(server);
+    saving_end(server->saving);
     rule_sync_stop(server->rule_sync);
+    saving_free(server->saving);
     for (unsigned i = 0; i < loops; i++)
         loop_done(&server->loops[i]);
     live_free(server->live);
@@ -405,6 +427,7 @@ static void server_done(struct server *server)
     tokens_unref(server->tokens);
     tls_setup_done(&server->tls);
     admin_state_free(server->admin);
+    table_place_done(&server->table_place);
     config_done(&server->config);
 }
 

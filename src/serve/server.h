@@ -5,11 +5,13 @@
 #include "serve/config.h"
 #include "serve/event_loop.h"
 #include "serve/listen.h"
+#include "serve/table_place.h"
 
 struct counts;
 struct live;
 struct refusals;
 struct rule_sync;
+struct saving;
 struct admin_state;
 struct tally;
 struct weir;
@@ -23,11 +25,14 @@ struct server {
     struct config config;
     struct weir *weir;
     struct rule_sync *rule_sync;
-    struct loop *loops; /* loop_count that decide, then the one of the admin listener */
+    struct table_place table_place;
+    struct saving *saving; /* NULL: the table is a plain file */
+    struct loop *loops;    /* loop_count that decide, then the one of the admin listener */
     unsigned loop_count;
     unsigned connections;              /* config.connections, or as many as there may be open files */
     struct tls_setup tls;              /* of the main thread */
-    struct tokens *tokens;             /* the same */
+    int64_t certificate_until_us;      /* when the certificate expires; 0: none. Atomic: any thread may ask */
+    struct tokens *tokens;             /* of the main thread */
     char tokens_error[WEIR_ERROR_MAX]; /* of the last look at them; "": none */
     bool tokens_failing;               /* and the log has said so */
     unsigned tokens_posted;            /* the generation that all loops were told of */

@@ -344,7 +344,7 @@ static int start_side(struct run *run, struct side *side, struct rules *rules)
         rules_free(rules);
         return simulation_refuse(task, 503, NULL, "out of memory");
     }
-    if (replay_init(&side->replay, rules, SIMULATION_KEYS, &bounds, &task->error) < 0)
+    if (replay_init(&side->replay, rules, (struct replay_size){ SIMULATION_KEYS, false }, &bounds, &task->error) < 0)
         return simulation_refuse(task, 503, NULL, "cannot simulate: %s", task->error.text);
     return 0;
 }

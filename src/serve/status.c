@@ -70,7 +70,7 @@ static void gather_rules(struct weir *weir, struct stats *stats)
         return;
     const struct rules *rules = ruleset_rules(bound->ruleset);
     for (size_t i = 0; i < rules->rule_count; i++) {
-        const struct rule *rule = &rules->rules[i];
+        const struct rule *rule = rules->rules[i];
         if (rule->mode == MODE_OFF)
             continue;
         stats_add_rule(stats, rule->id);
@@ -114,6 +114,8 @@ void status_look(struct server *server, struct status_facts *ret)
     weir_status(server->weir, &ret->engine);
     ret->rules_version = rules_version(server->weir);
     weir_store_status(server->weir, &ret->store);
+    if (server->saving)
+        saving_status(server->saving, &ret->saving);
     measure_fill(server, ret);
     for (unsigned i = 0; i <= server->loop_count; i++)
         gather_conns(&server->loops[i].conns, ret);
@@ -195,15 +197,26 @@ static void add_rules(struct server *server, const struct status_facts *facts, s
     buf_add(out, SV("]},\n"));
 }
 
-static void add_table(const struct status_facts *facts, struct buf *out)
+static void add_table(const struct server *server, const struct status_facts *facts, struct buf *out)
 {
     const struct weir_status *e = &facts->engine;
+    const struct saving_status *s = &facts->saving;
     buf_printf(out,
                "\"table\": {\"cells\": %llu, \"bytes\": %llu, \"used\": %llu, \"fill\": %.6f, \"measured_s\": %.3f, "
-               "\"drops\": %llu, \"drops_at_limit\": %llu},\n",
+               "\"drops\": %llu, \"drops_at_limit\": %llu, ",
                (unsigned long long)e->cells, (unsigned long long)e->bytes, (unsigned long long)facts->used_cells,
                e->cells ? (double)facts->used_cells / (double)e->cells : 0, facts->used_age_s, (unsigned long long)e->drops,
                (unsigned long long)e->drops_at_limit);
+    add_text(out, "\"file\": ", weir_str(server->table_place.path));
+    if (server->table_place.live)
+        add_text(out, ", \"memory\": ", weir_str(server->table_place.live));
+    else
+        buf_add(out, SV(", \"memory\": null"));
+    if (s->active)
+        buf_printf(out, ", \"saved\": {\"age_s\": %.3f, \"saves\": %llu, \"failures\": %llu, \"bytes\": %llu}},\n",
+                   s->age_s, (unsigned long long)s->saves, (unsigned long long)s->failures, (unsigned long long)s->bytes);
+    else
+        buf_add(out, SV(", \"saved\": null},\n"));
 }
 
 static void add_store(const struct weir_store_status *store, struct buf *out)
@@ -215,6 +228,7 @@ static void add_store(const struct weir_store_status *store, struct buf *out)
     add_text(out, "\"store\": {\"address\": ", weir_str(store->address));
     buf_printf(out, ", \"up\": %s", truth(store->up));
     add_text(out, ", \"problem\": ", weir_str(store->problem));
+    buf_printf(out, ", \"nodes\": %u, \"nodes_up\": %u", store->nodes, store->nodes_up);
     buf_printf(out, ", \"hosts\": %u, \"clock_offset_s\": %.6f", store->hosts, (double)store->offset_us / (double)US_PER_S);
     for (size_t i = 0; i < STATUS_STORE_COUNTS; i++)
         buf_printf(out, ", \"%s\": %llu", status_store_counts[i].name, (unsigned long long)status_store_value(store, i));
@@ -279,7 +293,7 @@ void status_write(struct server *server, struct buf *out)
     add_listeners(server, out);
     add_source(&facts.source, out);
     add_rules(server, &facts, out);
-    add_table(&facts, out);
+    add_table(server, &facts, out);
     add_store(&facts.store, out);
     add_connections(&facts, out);
     add_holds(server->weir, facts.now_us, out);

@@ -3,6 +3,7 @@
 #define SERVE_STATUS_FACTS_H
 
 #include "serve/rule_sync.h"
+#include "serve/saving.h"
 #include "serve/server.h"
 #include "serve/stats.h"
 
@@ -14,6 +15,7 @@ struct status_facts {
     struct weir_status engine;
     uint64_t rules_version; /* rises with each change of the rules, since the start */
     struct weir_store_status store;
+    struct saving_status saving; /* not active: a plain file, or another process saves */
     uint64_t used_cells;
     double used_age_s;
     uint64_t open[FRONTS], accepted, turned_away, gave_way, overdue; /* connections */

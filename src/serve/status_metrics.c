@@ -200,6 +200,13 @@ static void add_table(const struct status_facts *facts, struct buf *out)
     counter(out, "weir_table_drops_total", "Live cells dropped for new ones, since the table was created.", e->drops);
     counter(out, "weir_table_drops_at_limit_total", "Dropped cells that were at their limit: the table is too small.",
             e->drops_at_limit);
+    if (!facts->saving.active)
+        return;
+    gauge(out, "weir_save_age_seconds",
+          "Time since the last completed save began: a power cut loses counts that are younger.", facts->saving.age_s);
+    counter(out, "weir_saves_total", "Completed saves of the counts in memory.", facts->saving.saves);
+    counter(out, "weir_save_failures_total", "Saves that failed.", facts->saving.failures);
+    counter(out, "weir_save_bytes_total", "Bytes written by saves.", facts->saving.bytes);
 }
 
 static void add_store(const struct weir_store_status *store, struct buf *out)
@@ -207,6 +214,8 @@ static void add_store(const struct weir_store_status *store, struct buf *out)
     if (!store->configured)
         return;
     gauge(out, "weir_store_up", "1: the store of the counters is available.", store->up);
+    gauge(out, "weir_store_nodes", "Servers that the store is made of: 1, or the masters of a cluster.", store->nodes);
+    gauge(out, "weir_store_nodes_up", "Those of them that answer.", store->nodes_up);
     gauge(out, "weir_store_hosts", "Hosts that share the store.", store->hosts);
     gauge(out, "weir_store_clock_offset_seconds", "Clock of the store minus the clock of this host.",
           (double)store->offset_us / (double)US_PER_S);
@@ -236,6 +245,14 @@ static void add_connections(const struct status_facts *facts, struct buf *out)
     counter(out, "weir_connections_overdue_total", "Connections that were closed because they timed out.", facts->overdue);
 }
 
+static void add_certificate(const struct server *server, struct buf *out)
+{
+    int64_t until_us = __atomic_load_n(&server->certificate_until_us, __ATOMIC_RELAXED);
+    if (until_us > 0)
+        gauge(out, "weir_certificate_expiry_seconds", "When the certificate of the listeners expires, since 1970.",
+              (double)until_us / (double)US_PER_S);
+}
+
 void status_write_metrics(struct server *server, struct buf *out)
 {
     CLEANUP(status_facts_done) struct status_facts facts = { 0 };
@@ -258,4 +275,5 @@ void status_write_metrics(struct server *server, struct buf *out)
     add_table(&facts, out);
     add_store(&facts.store, out);
     add_connections(&facts, out);
+    add_certificate(server, out);
 }

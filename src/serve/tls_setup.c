@@ -56,6 +56,14 @@ struct tls_setup tls_setup_ref(const struct tls_setup *setup)
     return *setup;
 }
 
+int64_t tls_setup_valid_until_us(const struct tls_setup *setup)
+{
+    for (int front = 0; front < FRONTS; front++)
+        if (setup->of[front])
+            return tls_valid_until_us(setup->of[front]);
+    return 0;
+}
+
 void tls_setup_done(struct tls_setup *setup)
 {
     for (int front = 0; front < FRONTS; front++)

@@ -22,13 +22,13 @@ static int find_call(struct plan *plan, const struct stored_row *row, const stru
         return plan->error->code;
     int r = snapshot_copy(plan->snapshot, 0, &copy, plan->error);
     if (r == 0)
-        r = snapshot_read(&copy, NULL, true, &reading, plan->error);
+        r = snapshot_read(&copy, &(struct snapshot_terms){ .rows = true, .all = true }, &reading, plan->error);
     for (size_t i = 0; r == 0 && i < plan->snapshot->count && !*ret; i++) {
         const struct stored_row *other = &plan->snapshot->rows[i];
         const struct rule *rule = reading.rows[i].parsed;
         bool same = !other->call[CALL_PATH].null && sv_eq(sv_trim(other->call[CALL_PATH].text), row->call[CALL_PATH].text);
         if (other->table == TABLE_CALLS &&
-            (same || (rule && call_same(&wanted->rules[0], rule, reading.rules->settings.ignore_case))))
+            (same || (rule && call_same(wanted->rules[0], rule, reading.rules->settings.ignore_case))))
             *ret = other;
     }
     return r;

@@ -32,8 +32,8 @@ void address_done(struct source_address *address)
         return;
     if (address->password)
         explicit_bzero(address->password, strlen(address->password));
-    char *fields[] = { address->path,     address->user,  address->password, address->host,
-                       address->database, address->query, address->shown };
+    char *fields[] = { address->path, address->user,     address->password, address->password_file,
+                       address->host, address->database, address->query,    address->shown };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         free(fields[i]);
     *address = (struct source_address){ 0 };
@@ -160,22 +160,25 @@ static void split(sv rest, struct url_parts *p)
         p->database = sv_from(p->database, 1);
 }
 
-/* Passwords in the query: `password` is taken out of it, and that of a key is not shown. */
+/* Passwords in the query: `password` and `password_file` are taken out of it, and that of a key is not shown. */
 static int read_query(sv query, struct source_address *address, struct buf *other_options, struct buf *shown,
                       struct weir_error *error)
 {
     while (query.len > 0) {
         sv pair = sv_cut(&query, '&'), value = pair;
         sv name = sv_cut(&value, '=');
-        bool password = sv_eq(name, SV("password")), socket = sv_eq(name, SV("socket"));
+        bool password = sv_eq(name, SV("password"));
+        char **field = password                           ? &address->password
+                       : sv_eq(name, SV("password_file")) ? &address->password_file
+                       : sv_eq(name, SV("socket"))        ? &address->host
+                                                          : NULL;
         CLEANUP_FREE char *text = NULL;
         if (pair.len == 0)
             continue;
         int r = decode(&text, value, "part after ?", error);
         if (r < 0)
             return r;
-        if (password || socket) {
-            char **field = password ? &address->password : &address->host;
+        if (field) {
             free(*field);
             *field = STEAL(text);
         } else {
@@ -226,7 +229,10 @@ static int read_server(const struct url_parts *p, struct source_address *address
         r = read_query(p->query, address, other_options, shown, error);
     if (r < 0)
         return r;
-    if (address->password[0] == '\0' && password) {
+    bool from_file = address->password_file && address->password_file[0];
+    if (from_file && address->password[0])
+        return err_set(error, WEIR_E_INVALID, "the address has a password and a password_file; leave out one");
+    if (!from_file && address->password[0] == '\0' && password) {
         free(STEAL(address->password));
         r = copy(&address->password, weir_str(password), error);
     }
@@ -255,7 +261,7 @@ static int read_url(sv scheme, sv rest, struct source_address *address, struct w
 /* Sets what is not given to "", so that no field is NULL. */
 static int fill(struct source_address *address, struct weir_error *error)
 {
-    char **parts[] = { &address->path, &address->user,     &address->password,
+    char **parts[] = { &address->path, &address->user,     &address->password, &address->password_file,
                        &address->host, &address->database, &address->query };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!*parts[i] && copy(parts[i], SV(""), error) < 0)
@@ -270,7 +276,10 @@ int address_read(const char *text, struct source_address *ret, struct weir_error
     int r;
     if (whole.len > ADDRESS_MAX)
         return err_set(error, WEIR_E_INVALID, "the address is longer than %d bytes", ADDRESS_MAX);
-    if (scheme.len == 0) {
+    if (scheme.len == 0 && text && strchr(text, '@') && strstr(text, "//")) {
+        /* Errors quote paths, and this is rather mysql//user:password@host than a path. */
+        r = err_set(error, WEIR_E_INVALID, "the address does not begin with its kind; %s", allowed);
+    } else if (scheme.len == 0) {
         r = read_path(whole, whole, &address, error);
     } else {
         const struct scheme *found = find_scheme(scheme);

@@ -16,8 +16,9 @@ struct source_address {
     char *path;     /* of a file or an SQLite database */
     char *user;     /* "" where it is not given, here and below */
     char *password; /* also from $WEIR_DB_PASSWORD; the clients' own files (~/.my.cnf, ~/.pgpass, $PGPASSWORD) count too */
-    char *host;     /* a name, an address, or the folder or file of a socket (percent-encoded, or ?socket=) */
-    unsigned port;  /* 0: the usual one */
+    char *password_file; /* read for each connection, in place of `password` */
+    char *host;          /* a name, an address, or the folder or file of a socket (percent-encoded, or ?socket=) */
+    unsigned port;       /* 0: the usual one */
     char *database;
     char *query;                /* what follows `?`: handed on to PostgreSQL; of MariaDB ssl-mode and ssl-ca */
     struct envoy_options envoy; /* its zone is part of `query` */

@@ -25,9 +25,12 @@ struct stored_row {
     struct sql_value call[CALL_COLUMNS]; /* of a call: as the database writes them */
     bool enabled;
     sv updated_at, updated_by, note;
-    sv fault; /* not empty: why the row is bad, whatever its text is */
-    sv file;  /* that it is in, which another may include; empty in a table */
+    sv fault;      /* not empty: why the row is bad, whatever its text is */
+    sv file;       /* that it is in, which another may include; empty in a table */
+    uint32_t came; /* its number among the rows of its table, as the database gave them */
 };
+
+struct seen;
 
 struct snapshot {
     struct arena arena;
@@ -35,6 +38,10 @@ struct snapshot {
     size_t count;
     bool ordered;               /* by table and key; else as they came */
     struct stored_row **by_key; /* made by snapshot_index */
+    /* Rows of WEIR_RULES that say what they said before are not in `rows`: their rules are known. */
+    const struct seen *seen; /* NULL: all rows are there */
+    uint32_t *known;         /* for each of these rules: 1 + the row's number as it came; 0: there is no such row */
+    size_t known_count;
 };
 
 void snapshot_done(struct snapshot *snapshot);
@@ -54,9 +61,60 @@ struct rule_row row_to_read(const struct stored_row *row);
 struct source_row row_listed(const struct stored_row *row, sv table);
 /* As source_version. */
 uint64_t snapshot_version(const struct snapshot *snapshot, sv id);
-/* Takes over the snapshot's memory. `last` may be NULL; `all`: rows that are not enabled are
- * read as if they were. */
-int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all, struct source_reading *ret,
+
+/* ---- seen.c ---- */
+
+/* Another number whenever the row says something else; not 0. */
+uint64_t row_version(const struct stored_row *row);
+
+/* A row that was read, and was good. */
+struct seen_row {
+    uint64_t version; /* seen_version() */
+    union {
+        struct rule *rule;
+        const struct rule_override *override; /* of a row of WEIR_OVERRIDES */
+    };
+};
+
+/* What was read from the rows of tables. */
+struct seen {
+    struct rules *rules;   /* NULL: nothing was read, or it cannot be used */
+    uint64_t settings;     /* seen_settings() of the rows */
+    struct seen_row *rows; /* first those of WEIR_RULES, in the order of their ids */
+    size_t count;
+    size_t rule_count; /* rows of WEIR_RULES */
+    uint32_t *came;    /* numbers of these, in the order in which the database gave them */
+    size_t came_count;
+    uint32_t *slots; /* 1 + numbers of all rows, by version: open addressing, at most half full */
+    size_t mask;
+};
+/* The settings of all rows as one number: rules are read under them. */
+uint64_t seen_settings(const struct snapshot *snapshot);
+void seen_done(struct seen *seen);
+/* For at most so many rows. Shares the rules. False: no memory. */
+bool seen_begin(struct seen *seen, struct rules *rules, uint64_t settings, size_t most);
+/* By which a row is known: all that its rule or override is made of, as one number. The lowest bit: it is enabled. */
+uint64_t seen_version(const struct stored_row *row);
+void seen_add(struct seen *seen, struct seen_row row);
+/* NULL: no such row was seen. */
+const struct seen_row *seen_find(const struct seen *seen, uint64_t version);
+/* The same for rows of WEIR_RULES, one after another as the database gives them. *next is 0 at first. */
+const struct seen_row *seen_next(const struct seen *seen, uint64_t version, size_t *next);
+/* The number of the first row of WEIR_RULES whose id is not less. */
+size_t seen_place(const struct seen *seen, sv id);
+
+/* ---- snapshot.c ---- */
+
+/* How the rows of a snapshot are read. */
+struct snapshot_terms {
+    const struct rules *last; /* last good versions for rows that are bad; may be NULL */
+    bool rows;                /* the reading has lists of the rows, too */
+    bool all;                 /* rows that are not enabled are read as if they were */
+    struct seen *seen;        /* what was read before, and afterwards what was read now; NULL: every row is read */
+};
+/* Takes over the snapshot's memory. Returns 1, and nothing in *ret, if rows that are not in the snapshot must be read after
+ * all: only a snapshot with all rows will do. */
+int snapshot_read(struct snapshot *snapshot, const struct snapshot_terms *terms, struct source_reading *ret,
                   struct weir_error *error);
 
 /* ---- changes ---- */
@@ -118,7 +176,8 @@ struct backend {
     int (*apply)(struct source *source, const struct snapshot *after, const struct plan *plan, struct source_author author,
                  struct weir_error *error);
     void (*end)(struct source *source); /* may be NULL */
-    int (*read)(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error);
+    int (*read)(struct source *source, const struct rules *last, bool rows, struct source_reading *ret,
+                struct weir_error *error);
     int (*changed)(struct source *source, bool *ret, struct weir_error *error);
     int (*wait)(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error);
     int (*init)(struct source *source, struct buf *out, struct weir_error *error);
@@ -138,6 +197,7 @@ struct source {
     struct sql_table tables[TABLES]; /* as they were found when they were last read */
     bool known[TABLES];              /* there when the rows were last read */
     struct buf version;
+    struct seen seen; /* of the tables, when they were last read */
     bool listening;
 
     struct file_version file;
@@ -169,8 +229,9 @@ const char *table_create(enum row_table table, enum source_kind kind); /* the st
 const char *const *table_columns(enum row_table table);
 /* How many columns are the key: the first ones. */
 size_t table_keys(enum row_table table);
-/* "SELECT ID, RULE, … FROM WEIR_RULES": NULL for a column that is missing. */
-void table_select(const struct source *source, enum row_table table, struct buf *out);
+/* "SELECT ID, RULE, … FROM WEIR_RULES": NULL for a column that is missing. `notes` false: only the columns that rules are
+ * made of. */
+void table_select(const struct source *source, enum row_table table, bool notes, struct buf *out);
 /* "INSERT INTO WEIR_RULES (RULE, …, ID) VALUES (?, …, ?)": the key comes last, or (`numbered`) not at all. */
 void table_insert(const struct source *source, enum row_table table, bool numbered, struct buf *out);
 /* Whether the table is there with all its columns; to read: with those without which its rows cannot be read. */

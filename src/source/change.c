@@ -154,7 +154,7 @@ static struct rules *rule_if_good(struct plan *plan, const struct stored_row *ro
 static int keep_subjects(struct plan *plan, const struct stored_row *before, const struct stored_row *after, bool gone)
 {
     CLEANUP(rules_freep) struct rules *was = rule_if_good(plan, before), *is = rule_if_good(plan, after);
-    if (!was || !is || rule_same_by(&was->rules[0], &is->rules[0]))
+    if (!was || !is || rule_same_by(was->rules[0], is->rules[0]))
         return 0;
     return err_set(
         plan->error, WEIR_E_RULES,
@@ -236,15 +236,16 @@ static int judge_plan(struct plan *plan, struct snapshot *after, struct weir_err
 {
     CLEANUP(snapshot_done) struct snapshot copy = { 0 };
     CLEANUP(source_reading_done) struct source_reading was = { 0 }, will_be = { 0 };
+    const struct snapshot_terms all = { .rows = true, .all = true };
     int r = rows_after(plan, after, error);
     if (r == 0)
-        r = snapshot_read(after, NULL, true, &will_be, error);
+        r = snapshot_read(after, &all, &will_be, error);
     /* How it was matters only where something will be bad. */
     bool compare = r == 0 && will_be.problem_count > 0;
     if (compare)
         r = snapshot_copy(plan->snapshot, 0, &copy, error);
     if (compare && r == 0)
-        r = snapshot_read(&copy, NULL, true, &was, error);
+        r = snapshot_read(&copy, &all, &was, error);
     if (r == 0)
         r = judge(plan, &was, &will_be, error);
     if (r == 0)
@@ -257,10 +258,24 @@ static bool text_fits(sv text, size_t max)
     return text.len <= max && utf8_valid(text) && !memchr(text.ptr ? text.ptr : "", 0, text.len);
 }
 
+/* An invisible character, or one that turns the direction of text, could make a name look like another one. */
+static bool is_shown(sv text)
+{
+    for (size_t length; text.len > 0; text = sv_from(text, length)) {
+        length = utf8_length(text);
+        if (!utf8_shown(text, length))
+            return false;
+    }
+    return true;
+}
+
 int source_check_author(struct source_author author, struct weir_error *error)
 {
-    if (!text_fits(author.who, WHO_MAX))
-        return err_set(error, WEIR_E_INVALID, "the name of who makes a change has at most %d bytes of UTF-8", WHO_MAX);
+    if (author.who.len > WHO_MAX || !is_shown(author.who))
+        return err_set(error, WEIR_E_INVALID,
+                       "the name of who makes a change has at most %d bytes of UTF-8, without control and invisible "
+                       "characters",
+                       WHO_MAX);
     if (!text_fits(author.note, NOTE_MAX))
         return err_set(error, WEIR_E_INVALID, "a note has at most %d bytes of UTF-8", NOTE_MAX);
     return 0;
@@ -335,7 +350,7 @@ static int to_call(struct plan *plan, const struct stored_row *old, struct store
     CLEANUP(rules_freep) struct rules *before = plan_rule(plan, old), *rules = plan_rule(plan, row);
     if (!rules)
         return plan->error->code;
-    int r = call_from_rule(&rules->rules[0], old, before ? &before->rules[0] : NULL, &call, plan->arena, plan->error);
+    int r = call_from_rule(rules->rules[0], old, before ? before->rules[0] : NULL, &call, plan->arena, plan->error);
     if (r == 0)
         *row = call;
     return r;
@@ -353,7 +368,7 @@ static int set_document(struct plan *plan, const struct set *set, const struct s
     buf_init(&text, SQL_VALUE_MAX);
     if (!rules)
         return plan->error->code;
-    int r = document_set(old->text, &rules->rules[0], set->field, set->value, &text, plan->error);
+    int r = document_set(old->text, rules->rules[0], set->field, set->value, &text, plan->error);
     *row = *old;
     row->text = r == 0 ? plan_copy(plan, buf_sv(&text)) : (sv){ 0 };
     return r == 0 && !row->text.ptr ? WEIR_E_NO_MEMORY : r;
@@ -363,12 +378,12 @@ static int set_document(struct plan *plan, const struct set *set, const struct s
 static int keep_mode(struct plan *plan, const struct stored_row *old, struct stored_row *row)
 {
     CLEANUP(rules_freep) struct rules *before = plan_rule(plan, old), *rules = plan_rule(plan, row);
-    if (!before || !rules || rules->rules[0].mode != MODE_OFF)
+    if (!before || !rules || rules->rules[0]->mode != MODE_OFF)
         return 0;
     CLEANUP(buf_done) struct buf was, is;
     buf_init(&was, 4 * (size_t)SQL_VALUE_MAX);
     buf_init(&is, 4 * (size_t)SQL_VALUE_MAX);
-    enum rule_mode mode = rules->rules[0].mode = before->rules[0].mode;
+    enum rule_mode mode = rules->rules[0]->mode = before->rules[0]->mode;
     rules_write(before, &was);
     rules_write(rules, &is);
     if (!was.failed && !is.failed && sv_eq(buf_sv(&was), buf_sv(&is))) {
@@ -389,7 +404,7 @@ static int take_enabled(struct plan *plan, struct stored_row *row, bool *ret_sai
     *ret_said = rules != NULL;
     if (!rules)
         return 0;
-    row->enabled = !rules->rules[0].disabled;
+    row->enabled = !rules->rules[0]->disabled;
     return set_document(plan, &set, row, row);
 }
 
@@ -451,8 +466,8 @@ static int switch_on(struct plan *plan, struct stored_row *row)
     CLEANUP(rules_freep) struct rules *rules = plan_rule(plan, row);
     if (!rules)
         return plan->error->code;
-    bool disabled = rules->rules[0].disabled;
-    bool off = (disabled ? rules->rules[0].enabled_mode : rules->rules[0].mode) == MODE_OFF;
+    bool disabled = rules->rules[0]->disabled;
+    bool off = (disabled ? rules->rules[0]->enabled_mode : rules->rules[0]->mode) == MODE_OFF;
     int r = disabled ? set_document(plan, &enabled, row, row) : 0;
     return r == 0 && off ? set_document(plan, &enforce, row, row) : r;
 }
@@ -466,7 +481,7 @@ static int switch_off(struct plan *plan, struct stored_row *row)
         return 0;
     }
     CLEANUP(rules_freep) struct rules *rules = plan_rule(plan, row);
-    return rules && rules->rules[0].mode == MODE_OFF ? 0 : set_document(plan, &disabled, row, row);
+    return rules && rules->rules[0]->mode == MODE_OFF ? 0 : set_document(plan, &disabled, row, row);
 }
 
 static int make_enable(struct plan *plan, void *data)

@@ -80,7 +80,7 @@ static void end_in_hash(struct buf *id, uint64_t hash)
 static sv make_id(struct envoy_config *config, const struct envoy_domain *domain, const struct envoy_node *node,
                   bool hashed)
 {
-    CLEANUP(buf_done) struct buf id;
+    CLEANUP(buf_done) struct buf id = { 0 };
     struct path path;
     if (!path_of(node, &path))
         return SV("");

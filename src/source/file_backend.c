@@ -139,7 +139,7 @@ static int list_rows(struct source *source, struct source_reading *reading, stru
     if (!l.good)
         return no_memory(error);
     for (size_t i = 0; i < l.count; i++) {
-        l.good[i] = l.rows[i].kind == ROW_RULE && rule < rules->rule_count && sv_eq(l.rows[i].id, rules->rules[rule].id);
+        l.good[i] = l.rows[i].kind == ROW_RULE && rule < rules->rule_count && sv_eq(l.rows[i].id, rules->rules[rule]->id);
         rule += l.good[i];
     }
     *ret = l;
@@ -149,9 +149,9 @@ static int list_rows(struct source *source, struct source_reading *reading, stru
 /* Both are in the order of the file; among the rules there may be last good versions by now. */
 static const struct rule *next_rule(const struct rules *rules, sv id, size_t *at)
 {
-    while (*at < rules->rule_count && !sv_eq(rules->rules[*at].id, id))
+    while (*at < rules->rule_count && !sv_eq(rules->rules[*at]->id, id))
         ++*at;
-    return *at < rules->rule_count ? &rules->rules[(*at)++] : NULL;
+    return *at < rules->rule_count ? rules->rules[(*at)++] : NULL;
 }
 
 static int keep_rows(struct source_reading *reading, const struct listing *l, struct weir_error *error)
@@ -184,7 +184,7 @@ static int first_error(const struct source *source, const struct rules_report *r
                    end);
 }
 
-static int make_reading(struct source *source, const struct rules *last, struct source_reading *reading,
+static int make_reading(struct source *source, const struct rules *last, bool rows, struct source_reading *reading,
                         struct weir_error *error)
 {
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
@@ -194,22 +194,23 @@ static int make_reading(struct source *source, const struct rules *last, struct 
         return no_memory(error);
     if (report.unreadable && !last)
         return first_error(source, &report, "", error);
-    int r = list_rows(source, reading, &listing, error);
+    int r = rows ? list_rows(source, reading, &listing, error) : 0;
     if (r < 0)
         return r;
     if (last && report.error_count > 0 && rules_keep_last_good(reading->rules, &report, last) < 0)
         return no_memory(error);
-    return keep_rows(reading, &listing, error);
+    return rows ? keep_rows(reading, &listing, error) : 0;
 }
 
-static int file_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error)
+static int file_read(struct source *source, const struct rules *last, bool rows, struct source_reading *ret,
+                     struct weir_error *error)
 {
     struct source_reading reading = { 0 };
     source->read_once = false;
     int r = read_text(source, error);
     if (r < 0)
         return r;
-    r = make_reading(source, last, &reading, error);
+    r = make_reading(source, last, rows, &reading, error);
     source->read_once = true; /* a bad version is looked at once */
     source->changed = false;
     if (r < 0)

@@ -280,7 +280,7 @@ static int walk(struct source *source, const struct which *which, struct listing
     int r = table_check(source, TABLE_HISTORY, false, error);
     if (r < 0)
         return r;
-    table_select(source, TABLE_HISTORY, &statement);
+    table_select(source, TABLE_HISTORY, true, &statement);
     snprintf(number, sizeof number, "%lld", (long long)which->number);
     snprintf(before, sizeof before, "%lld", (long long)which->before);
     bool settings = is_of_settings(which->id);

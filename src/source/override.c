@@ -46,7 +46,7 @@ static int subject_fits(const struct plan *plan, sv text)
 /* The subject spelled as it is stored: values as requests have them. */
 static int find_subject(struct plan *plan, const struct rules *rules, struct set_override *set)
 {
-    const struct rule *rule = &rules->rules[0];
+    const struct rule *rule = rules->rules[0];
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     if (set->subject.count > 1 && set->subject.count != rule->by_count)
@@ -137,7 +137,7 @@ static int make_put(struct plan *plan, void *data)
         r = find_row_to_change(plan, set, &old);
     bool file = in_files(plan->source);
     if (r == 0 && file)
-        r = document_of_override(set->document, &rules->rules[0], set->values, &whole, plan->error);
+        r = document_of_override(set->document, rules->rules[0], set->values, &whole, plan->error);
     sv text = file ? buf_sv(&whole) : set->document;
     return r < 0 ? r : put_row(plan, old, set->rule, set->text, plan_copy(plan, text));
 }
@@ -285,7 +285,7 @@ static void leave_out_others(const struct source_overrides *which, struct source
 static int read_some(struct snapshot *snapshot, const struct source_overrides *which, struct source_reading *ret,
                      struct weir_error *error)
 {
-    int r = snapshot_read(snapshot, NULL, false, ret, error);
+    int r = snapshot_read(snapshot, &(struct snapshot_terms){ .rows = true }, ret, error);
     if (r == 0)
         leave_out_others(which, ret);
     return r;

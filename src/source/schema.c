@@ -72,10 +72,13 @@ size_t table_keys(enum row_table table)
     return table == TABLE_OVERRIDES ? 2 : 1;
 }
 
-void table_select(const struct source *source, enum row_table table, struct buf *out)
+/* The columns that rules are made of: the first ones. */
+static const size_t needed[TABLES] = { [TABLE_RULES] = 3, [TABLE_CALLS] = 5, [TABLE_SETTINGS] = 2, [TABLE_OVERRIDES] = 3 };
+
+void table_select(const struct source *source, enum row_table table, bool notes, struct buf *out)
 {
     const char *const *columns = table_columns(table);
-    for (size_t i = 0; columns[i]; i++) {
+    for (size_t i = 0; columns[i] && (notes || i < needed[table]); i++) {
         const char *name = sql_column(&source->tables[table], columns[i]);
         buf_printf(out, "%s %s", i ? "," : "SELECT", name ? name : "NULL");
     }
@@ -99,9 +102,6 @@ void table_insert(const struct source *source, enum row_table table, bool number
 
 int table_check(const struct source *source, enum row_table table, bool to_read, struct weir_error *error)
 {
-    static const size_t needed[TABLES] = {
-        [TABLE_RULES] = 3, [TABLE_CALLS] = 5, [TABLE_SETTINGS] = 2, [TABLE_OVERRIDES] = 3
-    }; /* to read */
     const char *const *columns = table_columns(table);
     if (!source->tables[table].there)
         return err_set(error, WEIR_E_RULES, "%s: there is no table %s; create it with `weir rules init`, or: %s;",

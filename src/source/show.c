@@ -303,8 +303,8 @@ static void add_problems(const struct source_reading *reading, const struct sour
 static const struct rule *rule_of(const struct source_reading *reading, const struct rule_override *override)
 {
     for (size_t i = 0; override && i < reading->rules->rule_count; i++)
-        if (sv_eq(reading->rules->rules[i].id, override->rule))
-            return &reading->rules->rules[i];
+        if (sv_eq(reading->rules->rules[i]->id, override->rule))
+            return reading->rules->rules[i];
     return NULL;
 }
 

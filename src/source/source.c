@@ -35,6 +35,7 @@ void source_close(struct source *source)
     buf_done(&source->version);
     buf_done(&source->file_text);
     included_done(&source->included);
+    seen_done(&source->seen);
     address_done(&source->address);
     free(source);
 }
@@ -83,7 +84,12 @@ void source_set_terms(struct source *source, const struct source_terms *terms)
 
 int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error)
 {
-    return source->backend->read(source, last, ret, error);
+    return source->backend->read(source, last, true, ret, error);
+}
+
+int source_read_rules(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error)
+{
+    return source->backend->read(source, last, false, ret, error);
 }
 
 void source_problem_print(const struct source_problem *problem, struct buf *out)

@@ -63,6 +63,9 @@ struct source_reading {
 /* Returns an error, and no reading, if the source is unreachable or not a source (tables are missing; a file is not YAML
  * and there is no `last`; a table is gone that was there when this source was last read). */
 int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error);
+/* The same without the rows: to put the rules in force. */
+int source_read_rules(struct source *source, const struct rules *last, struct source_reading *ret,
+                      struct weir_error *error);
 void source_reading_done(struct source_reading *reading); /* frees reading->rules too, unless it was set to NULL */
 
 /* Which overrides are wanted. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/secret.h"
 #include "source/backend.h"
 #include "source/sql_client.h"
 
@@ -21,6 +22,22 @@ static const struct sql_client *client_of(enum source_kind kind)
     return NULL;
 }
 
+/* A file with the password is read for each connection: one that was replaced counts from the next one on. */
+static int connect_as(struct sql *sql, const struct source_address *address, struct weir_error *error)
+{
+    char password[SECRET_MAX + 1];
+    struct source_address with = *address;
+    struct weir_error own;
+    if (address->password_file[0] == '\0')
+        return sql->client->connect(sql, address, error);
+    if (secret_read(password, "password_file of the address", address->password_file, &own) < 0)
+        return sql_fail(sql, error, own.text); /* as if the database were unreachable: the last good rules stay */
+    with.password = password;
+    int r = sql->client->connect(sql, &with, error);
+    explicit_bzero(password, sizeof password);
+    return r;
+}
+
 int sql_open(struct sql **ret, const struct source_address *address, struct weir_error *error)
 {
     const struct sql_client *client = client_of(address->kind);
@@ -32,7 +49,7 @@ int sql_open(struct sql **ret, const struct source_address *address, struct weir
     sql->client = client;
     sql->kind = address->kind;
     sql->shown = strdup(address->shown);
-    int r = sql->shown ? client->connect(sql, address, error) : err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    int r = sql->shown ? connect_as(sql, address, error) : err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     if (r < 0)
         sql_close(sql);
     else

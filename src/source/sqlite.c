@@ -9,7 +9,10 @@
 #include "base/err.h"
 #include "source/sql_client.h"
 
-enum { PROGRESS_STEPS = 10000 }; /* of SQLite's machine between two looks at the clock */
+enum {
+    PROGRESS_STEPS = 10000, /* of SQLite's machine between two looks at the clock */
+    ROWS_PER_LOOK = 256,
+};
 
 struct sqlite {
     struct sql sql;
@@ -76,8 +79,9 @@ static int sqlite_connect(struct sql *sql, const struct source_address *address,
     s->opened_us = clock_steady_us();
     int status = sqlite3_open_v2(address->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     if (status == SQLITE_CANTOPEN && access(address->path, F_OK) < 0 && errno == ENOENT)
-        return err_set(error, WEIR_E_SYSTEM, "%s: there is no such file; create it with `weir rules init --from %s`",
-                       address->shown, address->shown);
+        return err_set(error, WEIR_E_SYSTEM,
+                       "%s: there is no such file; `weir rules init --from %s` creates one without rules", address->shown,
+                       address->shown);
     if (status == SQLITE_OK)
         status = be_careful(s);
     if (status != SQLITE_OK)
@@ -129,13 +133,15 @@ static int read_row(struct sqlite *s, sqlite3_stmt *stmt, sql_row *row, void *da
     if (count > SQL_COLUMNS_MAX)
         return sql_fail(&s->sql, error, "too many columns");
     for (int i = 0; i < count; i++) {
-        bool blob = sqlite3_column_type(stmt, i) == SQLITE_BLOB;
-        values[i] = (struct sql_value){ .text = SV(""), .null = sqlite3_column_type(stmt, i) == SQLITE_NULL };
-        const char *ptr = blob ? sqlite3_column_blob(stmt, i) : (const char *)sqlite3_column_text(stmt, i);
+        int type = sqlite3_column_type(stmt, i);
+        values[i] = (struct sql_value){ .text = SV(""), .null = type == SQLITE_NULL };
+        if (type == SQLITE_NULL)
+            continue;
+        const char *ptr = type == SQLITE_BLOB ? sqlite3_column_blob(stmt, i) : (const char *)sqlite3_column_text(stmt, i);
         size_t len = (size_t)sqlite3_column_bytes(stmt, i);
         if (ptr)
             values[i] = sql_text(ptr, len);
-        else if (!values[i].null && len > 0)
+        else if (len > 0)
             return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     }
     return row(values, (size_t)count, data, error);
@@ -144,13 +150,15 @@ static int read_row(struct sqlite *s, sqlite3_stmt *stmt, sql_row *row, void *da
 static int step_all(struct sqlite *s, sqlite3_stmt *stmt, sql_row *row, void *data, struct weir_error *error)
 {
     int status, r = 0;
+    unsigned rows = 0;
     start_clock(s);
     while (r >= 0 && (status = sqlite3_step(stmt)) != SQLITE_DONE) {
         if (status != SQLITE_ROW)
             return fail(s, status, error);
         if (row)
             r = read_row(s, stmt, row, data, error);
-        start_clock(s);
+        if (++rows % ROWS_PER_LOOK == 0)
+            start_clock(s);
     }
     return r < 0 ? r : 0;
 }

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 
+#include "base/check.h"
 #include "base/err.h"
 #include "base/instant.h"
 
@@ -46,9 +47,18 @@ static int version_now(struct source *source, struct buf *out, struct weir_error
 
 /* ---- reading ---- */
 
+/* Which rows and columns of the tables to read. */
+struct wanted {
+    const struct source_overrides *overrides; /* NULL: all of them */
+    bool notes;                               /* who changed a row, when and why */
+    const struct seen *seen; /* rows of WEIR_RULES that say what they said before are left out; NULL: none is */
+};
+
 struct loader {
     struct source *source;
     struct snapshot *snapshot;
+    struct wanted wanted;
+    size_t next; /* see seen_next() */
     size_t cap;
     size_t bytes;
     size_t count; /* of rows of this table */
@@ -57,10 +67,11 @@ struct loader {
 
 static bool enabled_of(sv text, bool *ret)
 {
-    static const char *const yes[] = { "1", "true", "t" }, *const no[] = { "0", "false", "f" };
+    static const sv yes[] = { SV("1"), SV("true"), SV("t") }, no[] = { SV("0"), SV("false"), SV("f") };
     for (size_t i = 0; i < 3; i++) {
-        if (sv_eq_nocase(text, weir_str(yes[i])) || sv_eq_nocase(text, weir_str(no[i]))) {
-            *ret = sv_eq_nocase(text, weir_str(yes[i]));
+        bool on = sv_eq_nocase(text, yes[i]);
+        if (on || sv_eq_nocase(text, no[i])) {
+            *ret = on;
             return true;
         }
     }
@@ -69,7 +80,9 @@ static bool enabled_of(sv text, bool *ret)
 
 static sv keep_value(struct loader *l, const struct sql_value *value, struct weir_error *error, int *r)
 {
-    sv copy = arena_copy(&l->snapshot->arena, value->null ? SV("") : value->text);
+    if (value->null || value->text.len == 0)
+        return SV("");
+    sv copy = arena_copy(&l->snapshot->arena, value->text);
     l->bytes += value->text.len;
     if (!copy.ptr)
         *r = no_memory(error);
@@ -100,18 +113,41 @@ static void load_document(struct stored_row *row, const struct sql_value *docume
     }
 }
 
+/* Whether the row of a rule says what a row said before: then its rule is known. Another row that says the same is not. */
+static bool is_known(struct loader *l, const struct sql_value *values)
+{
+    struct snapshot *snapshot = l->snapshot;
+    if (l->table != TABLE_RULES || !snapshot->seen)
+        return false;
+    struct stored_row row = { .table = TABLE_RULES, .key = values[0].text, .text = values[1].text, .enabled = true };
+    row.rule = row.key;
+    load_document(&row, &values[1]);
+    const struct seen_row *seen = seen_next(snapshot->seen, seen_version(&row), &l->next);
+    size_t number = seen ? (size_t)(seen - snapshot->seen->rows) : 0;
+    size_t bytes = row.key.len + row.text.len + values[2].text.len;
+    if (!seen || snapshot->known[number] || l->bytes + bytes > RULES_BYTES_MAX)
+        return false;
+    l->bytes += bytes;
+    snapshot->known[number] = (uint32_t)l->count;
+    snapshot->known_count++;
+    return true;
+}
+
 static int load_row(const struct sql_value *values, size_t count, void *data, struct weir_error *error)
 {
     struct loader *l = data;
-    struct stored_row *row = snapshot_add(l->snapshot, &l->cap);
     sv copies[6] = { 0 };
     int r = 0;
-    if (!row)
-        return no_memory(error);
     size_t most = l->table == TABLE_OVERRIDES ? RULES_OVERRIDES_MAX : RULES_MAX;
     if (++l->count > most)
-        r = err_set(error, WEIR_E_RULES, "%s: %s: more than %zu rows", l->source->address.shown, table_names[l->table],
-                    most);
+        return err_set(error, WEIR_E_RULES, "%s: %s: more than %zu rows", l->source->address.shown, table_names[l->table],
+                       most);
+    if (is_known(l, values))
+        return 0;
+    struct stored_row *row = snapshot_add(l->snapshot, &l->cap);
+    if (!row)
+        return no_memory(error);
+    row->came = (uint32_t)l->count - 1;
     for (size_t i = 0; i < count && i < 6 && r == 0; i++)
         copies[i] = keep_value(l, &values[i], error, &r);
     if (r < 0)
@@ -175,10 +211,9 @@ static void add_range(const struct source *source, const struct source_overrides
     buf_printf(out, " ORDER BY %s%s LIMIT %u", subject, order, which->most);
 }
 
-/* `which`: NULL reads all rows. */
-static int load_table(struct loader *l, enum row_table table, const struct source_overrides *which,
-                      struct weir_error *error)
+static int load_table(struct loader *l, enum row_table table, struct weir_error *error)
 {
+    const struct source_overrides *which = table == TABLE_OVERRIDES ? l->wanted.overrides : NULL;
     CLEANUP(buf_done) struct buf statement;
     struct sql_value params[3] = { 0 };
     size_t param_count = 0;
@@ -187,23 +222,38 @@ static int load_table(struct loader *l, enum row_table table, const struct sourc
     l->count = 0;
     if (!l->source->tables[table].there || (which && which->most == 0))
         return 0;
-    table_select(l->source, table, &statement);
+    table_select(l->source, table, l->wanted.notes, &statement);
     if (which)
         add_range(l->source, which, params, &param_count, &statement);
     return source_run(l->source, &statement, params, param_count, load_row, l, NULL, error);
 }
 
-static int load(struct source *source, const struct source_overrides *which, struct snapshot *ret, struct weir_error *error)
+/* After the settings: under others no rule is known. */
+static bool begin_known(struct snapshot *snapshot, const struct seen *seen)
 {
-    struct loader l = { .source = source, .snapshot = ret };
+    bool holds = seen && seen->rules && seen->settings == seen_settings(snapshot);
+    if (!holds || seen->rules->bases >= RULES_BASES_MAX) /* then all rows are read */
+        return true;
+    snapshot->known = cleanup_calloc(seen->rule_count + 1, sizeof *snapshot->known);
+    snapshot->seen = snapshot->known ? seen : NULL;
+    return snapshot->known != NULL;
+}
+
+static int load(struct source *source, const struct wanted *wanted, struct snapshot *ret, struct weir_error *error)
+{
+    static const enum row_table order[] = { TABLE_SETTINGS, TABLE_RULES, TABLE_CALLS, TABLE_OVERRIDES };
+    struct loader l = { .source = source, .snapshot = ret, .wanted = *wanted };
     ret->ordered = true;
     int r = find_tables(source, error);
-    if (r == 0 && !which) { /* else not everything is read */
+    if (r == 0 && !wanted->overrides) { /* else not everything is read */
         buf_clear(&source->version);
         r = version_now(source, &source->version, error);
     }
-    for (int i = 0; i < TABLE_HISTORY && r == 0; i++)
-        r = load_table(&l, (enum row_table)i, i == TABLE_OVERRIDES ? which : NULL, error);
+    for (size_t i = 0; i < sizeof order / sizeof *order && r == 0; i++) {
+        r = load_table(&l, order[i], error);
+        if (r == 0 && order[i] == TABLE_SETTINGS && !begin_known(ret, wanted->seen))
+            r = no_memory(error);
+    }
     for (int i = 0; i < TABLE_HISTORY && r == 0; i++)
         source->known[i] = source->tables[i].there;
     return r < 0 ? r : snapshot_index(ret, error);
@@ -214,8 +264,8 @@ static void tables_end(struct source *source)
     sql_rollback(source->sql);
 }
 
-static int tables_begin(struct source *source, bool change, const struct source_overrides *which, struct snapshot *ret,
-                        struct weir_error *error)
+static int begin(struct source *source, bool change, const struct wanted *wanted, struct snapshot *ret,
+                 struct weir_error *error)
 {
     CLEANUP(snapshot_done) struct snapshot snapshot = { 0 };
     int r = source_connect(source, error);
@@ -223,7 +273,7 @@ static int tables_begin(struct source *source, bool change, const struct source_
         r = sql_begin(source->sql, change ? SQL_CHANGE : SQL_READ, error);
     if (r < 0)
         return r;
-    r = load(source, which, &snapshot, error);
+    r = load(source, wanted, &snapshot, error);
     if (r < 0) {
         tables_end(source);
         return r;
@@ -233,24 +283,44 @@ static int tables_begin(struct source *source, bool change, const struct source_
     return 0;
 }
 
+static int tables_begin(struct source *source, bool change, const struct source_overrides *which, struct snapshot *ret,
+                        struct weir_error *error)
+{
+    return begin(source, change, &(struct wanted){ .overrides = which, .notes = true }, ret, error);
+}
+
 static int tables_find(struct source *source, sv rule, sv subject, struct snapshot *snapshot, struct weir_error *error)
 {
     struct source_overrides which = { .rule = rule, .subject = subject, .most = 2 };
-    struct loader l = { .source = source, .snapshot = snapshot, .cap = snapshot->count };
-    int r = load_table(&l, TABLE_OVERRIDES, &which, error);
+    struct wanted wanted = { .overrides = &which, .notes = true };
+    struct loader l = { .source = source, .snapshot = snapshot, .wanted = wanted, .cap = snapshot->count };
+    int r = load_table(&l, TABLE_OVERRIDES, error);
     return r < 0 ? r : snapshot_index(snapshot, error);
 }
 
-static int tables_read(struct source *source, const struct rules *last, struct source_reading *ret,
+/* Returns 1 as snapshot_read does. */
+static int read_tables(struct source *source, const struct snapshot_terms *terms, struct source_reading *ret,
                        struct weir_error *error)
 {
     CLEANUP(snapshot_done) struct snapshot snapshot = { 0 };
-    source->read_once = false;
-    int r = tables_begin(source, false, NULL, &snapshot, error);
+    struct wanted wanted = { .notes = terms->rows, .seen = terms->rows ? NULL : &source->seen };
+    int r = begin(source, false, &wanted, &snapshot, error);
     if (r == 0)
         r = sql_commit(source->sql, error);
-    if (r == 0)
-        r = snapshot_read(&snapshot, last, false, ret, error);
+    return r < 0 ? r : snapshot_read(&snapshot, terms, ret, error);
+}
+
+static int tables_read(struct source *source, const struct rules *last, bool rows, struct source_reading *ret,
+                       struct weir_error *error)
+{
+    struct snapshot_terms terms = { .last = last, .rows = rows, .seen = &source->seen };
+    source->read_once = false;
+    int r = read_tables(source, &terms, ret, error);
+    if (r > 0) {
+        seen_done(&source->seen);
+        r = read_tables(source, &terms, ret, error);
+        CHECK(r <= 0); /* all rows were there */
+    }
     if (r < 0)
         return r;
     source->read_once = true;

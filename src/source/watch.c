@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -16,6 +15,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/lock.h"
+#include "base/thread.h"
 #include "source/backend.h"
 
 enum { POLL_DEFAULT_MS = 1000, POLL_MIN_MS = 100, POLL_MAX_MS = 3600000, BACK_OFF_MAX_MS = 30000, NICE = 10 };
@@ -23,7 +23,7 @@ enum { POLL_DEFAULT_MS = 1000, POLL_MIN_MS = 100, POLL_MAX_MS = 3600000, BACK_OF
 struct source_watch {
     struct source *source;
     struct source_watch_options options;
-    struct rules *last; /* the thread's own copy of what it handed on */
+    struct rules *last; /* what it handed on, shared */
     pthread_t thread;
     int wake[2];
     unsigned wait_ms;
@@ -118,17 +118,16 @@ static int hand_on(struct source_watch *watch, struct source_reading *reading, s
 static int read_now(struct source_watch *watch, struct weir_error *error)
 {
     CLEANUP(source_reading_done) struct source_reading reading = { 0 };
-    int r = source_read(watch->source, watch->last, &reading, error);
+    int r = source_read_rules(watch->source, watch->last, &reading, error);
     if (r < 0)
         return r;
     count(watch, &watch->state.reads);
-    CLEANUP(rules_freep) struct rules *copy = rules_copy(reading.rules);
+    CLEANUP(rules_freep) struct rules *rules = rules_share(reading.rules);
     r = hand_on(watch, &reading, error);
-    if (r == 0)
+    if (r == 0) {
         within_reach(watch, &reading);
-    if (r == 0 && copy) {
         rules_free(watch->last);
-        watch->last = STEAL(copy);
+        watch->last = STEAL(rules);
     }
     return r;
 }
@@ -303,16 +302,11 @@ static void watch_free(struct source_watch *watch)
 
 static int start_thread(struct source_watch *watch, struct weir_error *error)
 {
-    /* Signals are the host's: none is to arrive in a thread that it does not know of. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int no = pthread_create(&watch->thread, NULL, follow, watch);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int no = thread_start(&watch->thread, follow, watch);
     return no ? err_set(error, WEIR_E_SYSTEM, "cannot start a thread that follows the rules: %s", strerror(no)) : 0;
 }
 
-int source_watch_start(struct source_watch **ret, struct source *source, const struct rules *last,
+int source_watch_start(struct source_watch **ret, struct source *source, struct rules *last,
                        const struct source_watch_options *options, struct weir_error *error)
 {
     struct source_watch *watch = calloc(1, sizeof *watch);
@@ -330,13 +324,12 @@ int source_watch_start(struct source_watch **ret, struct source *source, const s
                                                .reachable = options->was_read,
                                                .reason = "weir has not tried to read it yet" } };
     watch->options.poll_ms = poll_ms;
+    watch->last = last ? rules_share(last) : NULL;
     watch->jobs_end = &watch->jobs;
     pthread_mutex_init(&watch->lock, NULL);
     if (poll_ms < POLL_MIN_MS || poll_ms > POLL_MAX_MS)
         r = err_set(error, WEIR_E_INVALID, "the poll interval must be %d ms to %d ms, not %u ms", POLL_MIN_MS, POLL_MAX_MS,
                     poll_ms);
-    else if (last && !(watch->last = rules_copy(last)))
-        r = err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     else if (pipe2(watch->wake, O_CLOEXEC | O_NONBLOCK) < 0)
         r = err_set(error, WEIR_E_SYSTEM, "cannot create a pipe: %s", strerror(errno));
     if (r == 0)

@@ -28,8 +28,8 @@ struct source_watch_options {
     bool was_read; /* `last` is what the source said a moment ago */
 };
 
-/* Takes over `source`. `last` (may be NULL, copied): last good versions for rows that are bad now. */
-int source_watch_start(struct source_watch **ret, struct source *source, const struct rules *last,
+/* Takes over `source`. `last` (may be NULL, shared): last good versions for rows that are bad now. */
+int source_watch_start(struct source_watch **ret, struct source *source, struct rules *last,
                        const struct source_watch_options *options, struct weir_error *error);
 void source_watch_state(struct source_watch *watch, struct source_watch_state *ret);
 /* Waits for the thread. Jobs that have not begun are done with an error. */

@@ -6,8 +6,10 @@
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/ip.h"
 
@@ -241,6 +243,28 @@ int tls_client_new(struct tls_context **ret, const struct tls_files *files, stru
     SSL_CTX_set_verify(context->ssl, SSL_VERIFY_PEER, NULL);
     *ret = context;
     return 0;
+}
+
+/* ---- certificates ---- */
+
+static int64_t sooner_us(int64_t end_us, const X509 *certificate)
+{
+    struct tm when;
+    if (!certificate || ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &when) != 1)
+        return end_us;
+    int64_t own_us = (int64_t)timegm(&when) * US_PER_S;
+    return own_us < end_us ? own_us : end_us;
+}
+
+int64_t tls_valid_until_us(const struct tls_context *context)
+{
+    STACK_OF(X509) *others = NULL;
+    int64_t end_us = sooner_us(INT64_MAX, SSL_CTX_get0_certificate(context->ssl));
+    SSL_CTX_get0_chain_certs(context->ssl, &others);
+    for (int i = 0; i < sk_X509_num(others); i++)
+        end_us = sooner_us(end_us, sk_X509_value(others, i));
+    ERR_clear_error();
+    return end_us;
 }
 
 /* ---- connections ---- */

@@ -29,6 +29,9 @@ int tls_server_new(struct tls_context **ret, const struct tls_files *files, cons
 int tls_client_new(struct tls_context **ret, const struct tls_files *files, struct weir_error *error);
 struct tls_context *tls_context_ref(struct tls_context *context);
 void tls_context_unref(struct tls_context *context); /* NULL: nothing happens */
+/* Returns when the first certificate of the own file expires: that of this host, or one between it and the authority.
+ * INT64_MAX: there is none. */
+int64_t tls_valid_until_us(const struct tls_context *context);
 
 /* A connection that begins. NULL: no memory. */
 struct tls *tls_accept(struct tls_context *context);

@@ -32,6 +32,39 @@ static void test_equal(void **state)
     assert_true(sv_starts(SV("a"), nothing));
 }
 
+static bool equal_slowly(const char *s, const char *lower, size_t len)
+{
+    while (len > 0 && ascii_lower(s[len - 1]) == lower[len - 1])
+        len--;
+    return len == 0;
+}
+
+/* Every byte at every place of a text that is compared in words. */
+static void test_equal_lower(void **state)
+{
+    (void)state;
+    enum { MOST = 27 };
+    char text[MOST], lower[MOST];
+    for (size_t len = 0; len <= MOST; len++) {
+        memset(text, 'Q', sizeof text);
+        memset(lower, 'q', sizeof lower);
+        assert_true(sv_eq_lower(sv_of(text, len), sv_of(lower, len)));
+        assert_false(sv_eq_lower(sv_of(text, len), sv_of(lower, len + 1)));
+        for (size_t at = 0; at < len; at++) {
+            for (int c = -128; c < 128; c++) {
+                text[at] = (char)c;
+                lower[at] = ascii_lower((char)c);
+                assert_true(sv_eq_lower(sv_of(text, len), sv_of(lower, len)));
+                lower[at] = (char)(lower[at] ^ 0x20);
+                assert_int_equal(sv_eq_lower(sv_of(text, len), sv_of(lower, len)), equal_slowly(text, lower, len));
+                lower[at] = 'q';
+                assert_int_equal(sv_eq_lower(sv_of(text, len), sv_of(lower, len)), equal_slowly(text, lower, len));
+            }
+            text[at] = 'Q';
+        }
+    }
+}
+
 static void test_parts(void **state)
 {
     (void)state;
@@ -109,8 +142,8 @@ static void test_unescape(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal),   cmocka_unit_test(test_parts),    cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_unescape),
+        cmocka_unit_test(test_equal), cmocka_unit_test(test_equal_lower), cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_cut),   cmocka_unit_test(test_numbers),     cmocka_unit_test(test_unescape),
     };
     return cmocka_run_group_tests_name("sv", tests, NULL, NULL);
 }

@@ -80,11 +80,11 @@ def test_readme():
     for option in options_of(usage):
         assert f"`--{option}" in text, option
     parts = re.findall(r"^  ([a-z0-9-]+)  ", usage.split("\nParts:\n")[1], re.M)
-    assert len(parts) == 9, usage
+    assert len(parts) == 16, usage
     for part in parts:
         assert f"`{part}`" in text, part
-    page = json.loads(bench("--quick", "--json", "--only", "hot", "--only", "memory", "--only", "source", "--only", "overrides").stdout)
-    for fields in (page, page["results"][0], page["ratios"][0], page["memory"], page.get("source", {}), page["overrides"]):
+    page = json.loads(bench("--quick", "--json", "--only", "hot", "--only", "memory", "--only", "source", "--only", "rules", "--only", "overrides").stdout)
+    for fields in (page, page["results"][0], page["ratios"][0], page["memory"], page.get("source", {}), page["rules"], page["overrides"]):
         for field in fields:
             assert f"`{field}`" in text, field
 

@@ -67,8 +67,8 @@ static void assert_sv(sv s, const char *expected)
 static const struct rule *rule(const char *id)
 {
     for (size_t i = 0; i < rules->rule_count; i++)
-        if (sv_eq(rules->rules[i].id, weir_str(id)))
-            return &rules->rules[i];
+        if (sv_eq(rules->rules[i]->id, weir_str(id)))
+            return rules->rules[i];
     fail_msg("there is no rule %s in\n%s", id, out.ptr);
     return NULL;
 }

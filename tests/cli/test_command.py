@@ -149,7 +149,9 @@ def test_manual_mentions_every_option():
 
 
 def test_unknown_words():
-    for words, part in ((["frob"], "unknown command 'frob'"), (["--frob"], "unknown option '--frob'"),
+    for words, part in ((["frob"], "unknown command 'frob'"), (["chek"], "unknown command 'chek' (did you mean check?)"),
+                        (["--verison"], "unknown option '--verison' (did you mean --version?)"),
+                        (["rules", "lst"], "unknown verb 'lst' (did you mean list?); allowed: init, list"), (["--frob"], "unknown option '--frob'"),
                         (["check", "x"], "unexpected argument 'x'"), (["check"], "--rules FILE is required"),
                         (["simulate", "--rules", "r"], "INPUT is required"), (["lint"], "FILE is required"),
                         (["simulate", "--rules", "r", "a", "b"], "unexpected argument 'b'"),
@@ -384,6 +386,25 @@ def test_explain_of_rules_without_limits():
         has(said, "\n  allowed: no enforced rule limits this request\n")
 
 
+def test_explain_lists_what_it_uses():
+    done = run("explain", "--help")
+    expected = [name in done.stdout for name in ("--cells FILE", "--header NAME:VALUE", "--peek", "--cells-keys", "--cells-bytes")]
+    equal(expected, [True, True, False, False, False], done.stdout)
+
+
+def test_headers_as_for_curl():
+    """In front of a value there may be blanks, and the value may contain either sign."""
+    words = ["--rules", write("rules.yaml", "rules: [ { id: a, by: ['header:X-Api-Key'], limits: [ 9 per 1m ] } ]"), "--now", NOW]
+    for header, value in (("X-Api-Key: k=1:2", "k=1:2"), ("x-api-key:k", "k"), ("X-Api-Key=k:1", "k:1"), ("X-Api-Key:  k ", "k")):
+        done = run("explain", *words, "--header", header)
+        equal((done.returncode, done.stderr), (0, ""), header)
+        has(done.stdout, f"counts for header x-api-key {value}\n")
+    for header in ("X-Api-Key", ": k", "=k"):
+        done = run("explain", *words, "--header", header)
+        equal(done.returncode, 2, header)
+        has(done.stderr, "allowed: NAME: VALUE or NAME=VALUE")
+
+
 def test_explain():
     cells = os.path.abspath("explained")
     words = ["--cells", cells, "--cells-keys", "1k", "--now", NOW]
@@ -509,14 +530,20 @@ def test_simulate_bad_lines():
     for line, part in (("nonsense", "stdin:3: no JSON: column"), ('{"t":1,"evnt":"x"}', 'stdin:3: unknown field "evnt"; allowed: t,'),
                        ('{"event":"x"}', "stdin:3: t: must be"), ('{"t":"soon"}', "stdin:3: t: must be"),
                        ('{"t":1,"cost":-1}', "stdin:3: cost: must be")):
-        done = simulate(good + "\n" + line + "\n" + good)
+        text = good + "\n" + line + "\n" + good
+        done = simulate(text, "--strict")
         equal((done.returncode, done.stdout), (2, ""), line)
         has(done.stderr, part)
         equal(done.stderr.count("\n"), 1)
+        done = simulate(text, "--json")
+        told = json.loads(done.stdout)
+        equal((done.returncode, told["requests"], told["bad_lines"]), (0, 2, 1), line)
+        has(done.stderr, part)
     done = simulate(good + "x\n", "--verdicts")
     equal((done.returncode, done.stdout.count("\n")), (2, 1), "verdicts before the bad line")
     done = simulate(log_line(1))
-    has(done.stderr, "(for an access log: --format combined)")
+    equal(done.returncode, 2)
+    has(done.stderr, "(for an access log: --format combined)", "stdin: no line is a request in JSON")
     done = simulate(log_line(1) + "nonsense\n", "--format", "combined", "--strict")
     equal((done.returncode, done.stdout), (2, ""))
     has(done.stderr, "stdin:2: not an access log line")

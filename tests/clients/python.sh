@@ -71,7 +71,7 @@ report() {
 }
 
 unset PYTHONPATH
-export PYTHONDONTWRITEBYTECODE=1 WEIR_BINARY=$build/weir WEIR_LIBRARY=$build/libweir.so.3
+export PYTHONDONTWRITEBYTECODE=1 WEIR_BINARY=$build/weir WEIR_LIBRARY=$build/libweir.so.4
 if [ -n "$part" ]; then
   install >"$tmp/output" 2>&1 || tap 'pip install' install
 else

@@ -32,3 +32,15 @@ def test_the_service_over_tls():
             # Whoever answers without the right certificate gets no token, and decides nothing.
             with client.Weir.connect(f"rediss://:{token}@localhost:{s.resp[1]}?ssl_ca_certs={other.path}", deadline=5) as weir:
                 expect(weir.check(event="ocr", key="k").unavailable, True)
+
+
+def test_client_certificates():
+    with Authority() as ca:
+        (certificate, key), (own, own_key) = ca.issue("server"), ca.issue("client")
+        with Service("--certificate", certificate, "--certificate-key", key, "--resp-tls", "clients", "--client-authorities", ca.path) as s:
+            url = f"rediss://localhost:{s.resp[1]}?ssl_ca_certs={ca.path}"
+            with client.Weir.connect(f"{url}&ssl_certfile={own}&ssl_keyfile={own_key}", deadline=30) as weir:
+                expect(weir.check(event="ocr", key="k").rule, "ocr")
+                expect(asyncio.run(weir.acheck(event="ocr", key="k")).rule, "ocr")
+            with client.Weir.connect(url, deadline=5) as weir:
+                expect(weir.check(event="ocr", key="k").unavailable, True)

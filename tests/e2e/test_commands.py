@@ -549,7 +549,7 @@ def test_bad_input():
             expect((done.returncode, f"{path}:7: " in done.stderr.decode()), (2, True), done.stderr.decode())
         done = weir("simulate", "--rules", folder.rules, "--format", "combined", path)
         expect((done.returncode, f"{path}:7: not an access log line" in done.stderr.decode()), (0, True), done.stderr.decode())
-        expect("\n1 line was skipped, because it is not of an access log.\n" in done.stdout.decode(), True, done.stdout.decode())
+        expect("\n1 line was skipped, because it is not a request.\n" in done.stdout.decode(), True, done.stdout.decode())
         path = folder.write("log", "\0\n" * 3 + LOG[:-40] + "\n" + "x\n" * 7 + LOG)
         done = weir("simulate", "--rules", folder.rules, "--format", "combined", "--json", path)
         told = json.loads(done.stdout)

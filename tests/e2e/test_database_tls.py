@@ -59,7 +59,7 @@ def tls_place(request):
         for source, name in ((certificate, "server.pem"), (key, "server.key")):
             shutil.copy(source, folder / name)
             os.chmod(folder / name, 0o644)
-        os.environ["WEIR_TEST_TLS"] = str(folder)
+        os.environ["WEIR_TEST_DATABASE_TLS"] = str(folder)
         try:
             with Server(request.param) as server:
                 if server.missing:
@@ -76,7 +76,7 @@ def tls_place(request):
                 expect(done.returncode, 0, done.stderr)
                 yield place
         finally:
-            del os.environ["WEIR_TEST_TLS"]
+            del os.environ["WEIR_TEST_DATABASE_TLS"]
 
 
 # The words are those of the client libraries.

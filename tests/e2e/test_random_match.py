@@ -77,6 +77,11 @@ REGEXES = [
     ".*",
     "/[a-z]+",
     "(/users)?/[^/]+",
+    "(?i)/USERS/.*",
+    "/users/[0-9]+(/[a-b]+)*/?",
+    ".*/(b|users)(/.*)?",
+    "/a/.+|/b/?|.*//.*",
+    r"/(a\.b|[^/]*%2F)?.*/b{1,2}",
     "/files/.+",
     "/(a|b)/.+",
     ".*/",
@@ -231,6 +236,8 @@ def match(rng):
     if rng.random() < 0.25:
         each = rng.choice(VALUES[1:]) if rng.random() < 0.4 else condition(rng, lambda: value(rng, VALUES[1:]))
         doc["header"] = {odd_case(rng, rng.choice(HEADERS)): each}
+        if rng.random() < 0.2:
+            doc["header"] |= {name: rng.choice(VALUES[1:]) for name in some(rng, HEADERS, 2) if name.lower() != next(iter(doc["header"])).lower()}
     if rng.random() < 0.15:
         doc["event"] = rng.choice(EVENTS) if rng.random() < 0.5 else condition(rng, lambda: value(rng, EVENTS))
     if rng.random() < 0.15:

@@ -111,7 +111,7 @@ def columns(db):
 def test_throttle_now(db):
     init(db)
     said = done(db, "throttle", "GET /entity/#", "10", "per", "60s")
-    expect(said, "throttled-call-1: 10 per 1m for each user of GET /entity/#\n")
+    expect(said, "throttled-call-1: 10 per 1m fixed_window for each user of GET /entity/#\n")
     expect(db.sql("SELECT * FROM THROTTLED_CALLS"), [["1", "GET /entity/#", "10", "60", ""]])
     done(db, "throttle", "GET /entity/#", "20 per 1h", "--for", "2h", "--by", "ann", "--note", "too many")
     rows = db.sql("SELECT MAX_LOCKS, LOCK_TIMEOUT_SECONDS, THROTTLE_EXPIRATION FROM THROTTLED_CALLS")
@@ -439,7 +439,11 @@ def test_values_that_are_hostile(db):
     names = ["x'; DROP TABLE WEIR_RULES; --", 'a"b', "%s%n", "ünï-漢字", "\x1b[2Jesc"]
     for name in names:
         rule = OCR.replace('"match"', '"except": { "user": [' + json.dumps(name) + ' ] }, "match"')
-        done(db, "add", rule, "--replace", "--by", name, "--note", name)
+        who = name.replace("\x1b", "")
+        done(db, "add", rule, "--replace", "--by", who, "--note", name)
+        if who != name:
+            status, _, errors = rules(db, "add", rule, "--replace", "--by", name)
+            expect((status, "invisible characters" in errors, "\x1b" in errors), (2, True, False), errors)
         row = json.loads(done(db, "show", "ocr", "--json"))
         expect(row["rule"]["except"]["user"], [name])
         expect(json.loads(done(db, "history", "--json", "--most", "1"))[0]["note"], name)
@@ -456,7 +460,7 @@ def test_values_that_are_hostile(db):
 
 
 def test_passwords(db):
-    """From the address, the environment, or the file of the database's own client; never on show."""
+    """From the address, the environment, a file, or the file of the database's own client; never on show."""
     if db.kind == "sqlite":
         return
     init(db)
@@ -472,6 +476,14 @@ def test_passwords(db):
             support.ENVIRONMENT["WEIR_DB_PASSWORD"] = "wrong-password"
             status, _, errors = rules(address, "list")
             expect((status, "wrong-password" in errors), (2, False), errors)
+            path = os.path.join(home, "password")
+            for text, good in ((db.password, True), (db.password + "\n", True), ("wrong-password\n", False), ("wrong-password\n\nx", False), ("", False)):
+                with open(path, "w", encoding="utf-8") as out:
+                    out.write(text)
+                status, _, errors = rules(f"{address}?password_file={path}", "list")
+                expect((status, "wrong-password" in errors, db.password in errors), (0 if good else 2, False, False), errors)
+            os.remove(path)
+            has(rules(f"{address}?password_file={path}", "list")[2], f"{path}, the password_file of the address", "No such file")
             del support.ENVIRONMENT["WEIR_DB_PASSWORD"]
             name, text = (".my.cnf", f'[client]\npassword="{db.password}"\n') if db.kind == "mysql" else (
                 ".pgpass", "*:*:*:*:" + db.password.replace("\\", "\\\\").replace(":", "\\:") + "\n")

@@ -104,6 +104,12 @@ static void ask(struct weir *weir)
     expect(weir_repeated(weir, "user", WEIR_STR("x-user"), weir_now_us(), &verdict) == WEIR_TAKE_NONE &&
                verdict.status == 400,
            "a user from a header that is there twice");
+    bool looks[2];
+    static const char *const asked[] = { "user", "header" };
+    uint64_t version = weir_looks_at(weir, asked, 2, looks);
+    expect(version > 0 && looks[0] && !looks[1], "what rules look at");
+    expect(weir_check_for(weir, version + 1, &request, weir_now_us(), 0, &verdict) == WEIR_E_CHANGED && !verdict.allowed,
+           "a request that was made for other rules");
     expect(weir_subject_text(weir, &request, &verdicts[1], json, sizeof json) > 0 && strcmp(json, "user=\"u1\"") == 0,
            "whom it was for");
     expect(weir_cells_used(weir, weir_now_us(), UINT64_MAX) > 0, "cells in use");
@@ -115,6 +121,24 @@ static void ask(struct weir *weir)
     struct weir_error error;
     expect(weir_reset(weir, "upload", &by, 1, &error) == 0, "a reset");
     expect(weir_check(weir, &request, weir_now_us(), &verdict) == 0 && verdict.allowed, "an upload after it");
+}
+
+static void prepared(struct weir *weir)
+{
+    struct weir_request request;
+    struct weir_prepared *ocr = NULL;
+    struct weir_verdict verdict;
+    struct weir_error error;
+    memset(&request, 0, sizeof request);
+    request.event = WEIR_STR("ocr");
+    expect(weir_prepare(&ocr, weir, &request, "path", &error) == WEIR_E_INVALID && !ocr, "a path cannot vary");
+    expect(weir_prepare(&ocr, weir, &request, "key", &error) == 0 && ocr, "a prepared check");
+    for (int i = 0; i < 4; i++)
+        expect(weir_prepared_check(ocr, WEIR_STR("prepared"), 1, weir_now_us(), &verdict) == 0 &&
+                   verdict.allowed == (i < 3) && strcmp(verdict.rule, "ocr") == 0,
+               "its verdicts");
+    weir_prepared_free(ocr);
+    weir_prepared_free(NULL);
 }
 
 static void note_rule(const struct weir_rule_said *said, void *context)
@@ -203,6 +227,7 @@ int main(void)
     }
     ask(weir);
     detect(weir);
+    prepared(weir);
     each_rule(weir);
     change(weir, &told);
     weir_close(weir);

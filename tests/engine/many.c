@@ -118,6 +118,23 @@ static void large_and_small_plans_in_one_batch(void **state)
     weir_close(weir);
 }
 
+/* Two requests that are decided together, each with more limits than there is room for. */
+static void large_plans_together(void **state)
+{
+    (void)state;
+    char *rules = many_rules(RULES);
+    struct weir *weir = open_with((struct weir_options){ .rules_text = rules, .cells_keys = 10000 });
+    free(rules);
+    struct weir_request second = one("f", "k"), first = one("e", "k");
+    first.with = &second;
+    for (int left = 4; left >= 2; left -= 2)
+        EXPECT(weir, first, NOW, left == 4 ? "pass r0/l0 4 of 5, reset 3600000" : "pass r1/l1 2 of 6, reset 3600000");
+    EXPECT(weir, first, NOW, "pass r1/l1 0 of 6, reset 3600000");
+    EXPECT(weir, first, NOW, "refuse 429 r1/l1 0 of 6, reset 3600000, retry 3600000");
+    EXPECT(weir, cost_of("e", "", 0), NOW, "pass r0/l0 2 of 5, reset 3600000");
+    weir_close(weir);
+}
+
 /* More matching rules than fit, and all of them with one limit. */
 static void hundreds_of_rules_match(void **state)
 {
@@ -150,6 +167,7 @@ int main(void)
         cmocka_unit_test(a_batch_equals_one_by_one),
         cmocka_unit_test(a_plan_of_a_thousand_limits),
         cmocka_unit_test(large_and_small_plans_in_one_batch),
+        cmocka_unit_test(large_plans_together),
         cmocka_unit_test(hundreds_of_rules_match),
     };
     return cmocka_run_group_tests_name("engine/many", tests, NULL, NULL);

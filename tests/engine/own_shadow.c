@@ -29,21 +29,10 @@ static void expect_shadows(struct weir *weir, struct call *c, int64_t now_us, co
         strcat(strcat(text, i > 0 ? "\n" : ""), one_line);
         assert_true(shadow[i].matched == shadow[i].applied && shadow[i].shadow_count == 0);
     }
-    if (strcmp(text, expected) == 0)
-        return;
-    print_error("%s:%d: the verdicts are\n%s\nand should be\n%s\n", file, line, text, expected);
-    _fail(file, line);
+    expect_verdicts(text, expected, file, line);
 }
 
-#define SHADOW_CALL(weir, now_us, expected, ...)                            \
-    do {                                                                    \
-        static struct call call_;                                           \
-        const struct weir_request requests_[] = { __VA_ARGS__ };            \
-        call_of(&call_, sizeof requests_ / sizeof *requests_, requests_);   \
-        for (size_t i_ = 0; i_ + 1 < call_.count; i_++)                     \
-            call_.requests[i_].with = &call_.requests[i_ + 1];              \
-        expect_shadows(weir, &call_, now_us, expected, __FILE__, __LINE__); \
-    } while (0)
+#define SHADOW_CALL(weir, now_us, expected, ...) CALL_AND(expect_shadows, weir, now_us, expected, __VA_ARGS__)
 
 static void one_request(void **state)
 {
@@ -151,8 +140,6 @@ static void a_rule_that_limits_nothing_applies(void **state)
         assert_true(v.allowed && v.matched == (i < 4) && v.applied == (i == 1));
     }
     call_of(&call, 3, (struct weir_request[]){ one("unknown", "x"), one("none", "x"), one("a", "x") });
-    for (size_t i = 0; i < 2; i++)
-        call.requests[i].with = &call.requests[i + 1];
     assert_int_equal(weir_check(weir, call.requests, NOW, &call.verdict), 0);
     assert_true(call.verdict.matched && !call.own[0].matched && call.own[1].matched && call.own[2].matched);
     weir_close(weir);

@@ -367,6 +367,21 @@ static void no_room_in_the_table(void **state)
     weir_close(weir);
 }
 
+/* A cell whose slots are over is reused for another subject, and its block with it, although the process that made it
+ * lives. */
+static void blocks_of_cells_that_are_reused(void **state)
+{
+    (void)state;
+    struct weir *weir = open_with((struct weir_options){ .rules_text = RULE("2 concurrent"), .cells_keys = 100 });
+    struct weir_receipt receipt;
+    char key[16];
+    for (int i = 0; i < 400; i++) {
+        snprintf(key, sizeof key, "u%d", i);
+        assert_true(run(weir, key, NOW + i / 4 * 200 * S, &receipt));
+    }
+    weir_close(weir);
+}
+
 /* To free one of several slots takes a block for the others. Without one it stays until its time to live is over, or until
  * it is released again: the others must not be forgotten. */
 static void no_room_for_the_other_slots(void **state)
@@ -715,6 +730,7 @@ int main(void)
         cmocka_unit_test(rules_change),
         cmocka_unit_test(many_slots),
         cmocka_unit_test(no_room_in_the_table),
+        cmocka_unit_test(blocks_of_cells_that_are_reused),
         cmocka_unit_test(no_room_for_the_other_slots),
         cmocka_unit_test(a_busy_subject),
         cmocka_unit_test(a_busy_budget),

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include "crowd.h"
+#include "engine/handle.h"
 
 enum { THREADS = 4, KEYS = 20000 / CROWD_SLOWER, TRIES = 4 };
 
@@ -197,6 +198,78 @@ static void a_max_goes_up_and_down(void **state)
     weir_close(weir);
 }
 
+/* ---- versions that share rules ---- */
+
+static void *ask_for_headers(void *ptr)
+{
+    struct worker *w = ptr;
+    while (!__atomic_load_n(w->stop, __ATOMIC_ACQUIRE)) {
+        struct weir_usage usage;
+        struct weir_receipt receipt = { .count = 0 };
+        struct weir_verdict verdict;
+        struct weir_headers headers;
+        struct weir_request request = { .key = WEIR_STR("nobody else's"), .cost = 1, .keep = true };
+        request.usage = &usage;
+        request.receipt = &receipt;
+        bool good = weir_check(w->weir, &request, NOW, &verdict) == 0;
+        weir_headers(w->weir, &request, &verdict, WEIR_HEADERS_STANDARD, &headers);
+        if (!good || headers.count == 0 || weir_refund(w->weir, &receipt, NOW) < 0)
+            return w; /* only the first thread may fail */
+        w->done++;
+    }
+    return NULL;
+}
+
+/* The same with rules of which one changes, and the others are shared by all versions. */
+static void versions_share_rules(void **state)
+{
+    (void)state;
+    enum { SWAPS = 400 / CROWD_SLOWER + 2 * RULES_BASES_MAX, ROWS = 6 };
+    static const char *const texts[] = { "{ by: [key], limits: [{ name: w, max: 2, per: 1h }] }",
+                                         "{ by: [key], limits: [{ name: w, max: 5, per: 1h }] }" };
+    static const char *const ids[] = { "a", "b", "c", "d", "e", "f" };
+    struct rule_row rows[ROWS] = { 0 };
+    struct worker workers[THREADS], other[1];
+    bool stop = false, shared = false;
+    struct weir *weir = open_with(
+        (struct weir_options){ .rules_text = "rules: [{ id: c, by: [key], limits: [2 per 1h] }]", .cells_keys = KEYS });
+    struct rules *before = NULL;
+    struct tally *tallies = new_tallies(KEYS / 10);
+    for (int i = 0; i < ROWS; i++)
+        rows[i] = (struct rule_row){ .id = weir_str(ids[i]),
+                                     .text = SV("{ match: { event: never }, by: [key], limits: [1 per 1s] }") };
+    for (int i = 0; i <= SWAPS; i++) {
+        struct rules_report report;
+        rows[2].rule = NULL;
+        rows[2].text = weir_str(texts[(SWAPS - i) % 2 == 0]);
+        struct rules *rules = rules_reread_rows(rows, ROWS, before, &report);
+        assert_true(rules && report.error_count == 0 && rules->rule_count == ROWS);
+        assert_int_equal(weir_take_rules(weir, rules_share(rules), NULL), 0);
+        shared = shared || weir->current->block_count > 2;
+        rules_free(before);
+        before = rules;
+        rules_report_done(&report);
+        if (i == 0) {
+            struct worker like = { .weir = weir, .tallies = tallies, .stop = &stop };
+            start_workers(workers, THREADS, ask_until_stopped, like);
+            start_workers(other, 1, ask_for_headers, like);
+        }
+        sched_yield();
+    }
+    __atomic_store_n(&stop, true, __ATOMIC_RELEASE);
+    join_workers(workers, THREADS);
+    void *failed;
+    assert_int_equal(pthread_join(other[0].thread, &failed), 0);
+    assert_true(shared && !failed);
+    for (unsigned i = 0; i < KEYS / 10; i++) {
+        assert_true(tallies[i].a + tallies[i].b <= W_MAX);
+        assert_int_equal(crowd_counts(weir, i).w, tallies[i].a + tallies[i].b);
+    }
+    rules_free(before);
+    free(tallies);
+    weir_close(weir);
+}
+
 /* ---- a file that is polled by all, and watched ---- */
 
 static void *poll_until_stopped(void *ptr)
@@ -291,6 +364,7 @@ int main(void)
         cmocka_unit_test(windows_are_kept_whole),
         cmocka_unit_test(rules_are_swapped_under_those_who_decide),
         cmocka_unit_test(a_max_goes_up_and_down),
+        cmocka_unit_test(versions_share_rules),
         cmocka_unit_test(a_file_is_polled_by_all),
         cmocka_unit_test(threads_come_and_go),
     };

@@ -92,7 +92,6 @@ static void buckets_and_sliding_windows_are_joined_too(void **state)
         static struct call call;
         const struct weir_request requests[] = { cost_of(event, "x", 3), cost_of(event, "x", 1) };
         call_of(&call, 2, requests);
-        call.requests[0].with = &call.requests[1];
         assert_int_equal(weir_check(weir, call.requests, NOW, &call.verdict), 0);
         assert_true(call.verdict.allowed);
         assert_int_equal(call.own[0].remaining, 1);
@@ -114,7 +113,6 @@ static void plans_of_the_same_subject_share_its_count(void **state)
     static struct call call;
     const struct weir_request requests[] = { cost_of("pro", "x", 2), cost_of("free", "x", 2) };
     call_of(&call, 2, requests);
-    call.requests[0].with = &call.requests[1];
     assert_int_equal(weir_check(weir, call.requests, NOW, &call.verdict), 0);
     assert_false(call.verdict.allowed);
     EXPECT(weir, peek_of("pro", "x", 1), NOW, "pass p/fixed_window 10 of 10, reset 0");
@@ -133,7 +131,6 @@ static void slots_of_the_same_counter_are_two(void **state)
     struct weir_receipt receipt;
     const struct weir_request requests[] = { one("a", "x"), one("a", "x") };
     call_of(&call, 2, requests);
-    call.requests[0].with = &call.requests[1];
     call.requests[0].receipt = &receipt;
     assert_int_equal(weir_check(weir, call.requests, NOW, &call.verdict), 0);
     assert_true(call.verdict.allowed);
@@ -161,8 +158,6 @@ static void one_receipt_is_for_all(void **state)
     for (int held = 0; held < 2; held++) {
         const struct weir_request requests[] = { one("a", "x"), cost_of("b", "x", 2), one("a", "x") };
         call_of(&call, 3, requests);
-        call.requests[0].with = &call.requests[1];
-        call.requests[1].with = &call.requests[2];
         call.requests[0].receipt = &receipt;
         call.requests[0].ttl_ms = held ? 5000 : 0;
         assert_int_equal(weir_check(weir, call.requests, NOW, &call.verdict), 0);
@@ -299,7 +294,6 @@ static void each_part_hears_of_its_own_rules(void **state)
     const struct weir_request requests[] = { one("a", "x"), one("b", "x"), one("a", "x") };
     call_of(&call, 3, requests);
     for (int i = 0; i < 3; i++) {
-        call.requests[i].with = i < 2 ? &call.requests[i + 1] : NULL;
         call.requests[i].each_rule = tell;
         call.requests[i].context = &told[i];
     }

@@ -30,12 +30,19 @@ static inline struct weir_request *add(struct call *c, struct weir_request reque
     return r;
 }
 
-static inline struct call call_of(struct call *c, size_t count, const struct weir_request *requests)
+static inline void call_of(struct call *c, size_t count, const struct weir_request *requests)
 {
     memset(c, 0, sizeof *c);
     for (size_t i = 0; i < count; i++)
         add(c, requests[i]);
-    return *c;
+}
+
+static inline void expect_verdicts(const char *found, const char *expected, const char *file, int line)
+{
+    if (strcmp(found, expected) == 0)
+        return;
+    print_error("%s:%d: the verdicts are\n%s\nand should be\n%s\n", file, line, found, expected);
+    _fail(file, line);
 }
 
 /* Lines of all, then of each. */
@@ -51,21 +58,19 @@ static inline void expect_call(struct weir *weir, struct call *c, int64_t now_us
         verdict_line(&c->own[i], &c->shadows[i], one_line);
         strcat(strcat(text, "\n"), one_line);
     }
-    if (strcmp(text, expected) == 0)
-        return;
-    print_error("%s:%d: the verdicts are\n%s\nand should be\n%s\n", file, line, text, expected);
-    _fail(file, line);
+    expect_verdicts(text, expected, file, line);
 }
 
-#define CALL(weir, now_us, expected, ...)                                 \
+/* expect: a function such as expect_call. */
+#define CALL_AND(expect, weir, now_us, expected, ...)                     \
     do {                                                                  \
         static struct call call_;                                         \
         const struct weir_request requests_[] = { __VA_ARGS__ };          \
         call_of(&call_, sizeof requests_ / sizeof *requests_, requests_); \
-        for (size_t i_ = 0; i_ + 1 < call_.count; i_++)                   \
-            call_.requests[i_].with = &call_.requests[i_ + 1];            \
-        expect_call(weir, &call_, now_us, expected, __FILE__, __LINE__);  \
+        expect(weir, &call_, now_us, expected, __FILE__, __LINE__);       \
     } while (0)
+
+#define CALL(weir, now_us, expected, ...) CALL_AND(expect_call, weir, now_us, expected, __VA_ARGS__)
 
 static inline struct weir_request always(struct weir_request request)
 {

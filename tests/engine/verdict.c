@@ -1,4 +1,5 @@
 /* The verdict: what each of its fields says, and the line of JSON that it makes. */
+#include "../limit/random.h"
 #include "helpers.h"
 
 #define RULE(id, limits) "  - { id: " id ", match: { event: e }, by: [key], limits: [" limits "] }\n"
@@ -455,9 +456,86 @@ static void calendar_in_shanghai(void **state)
     weir_close(weir);
 }
 
+/* ---- the short way ---- */
+
+/* The texts that a request gets besides its verdict. */
+struct told {
+    struct weir_shadows shadows;
+    struct weir_usage usage;
+    struct weir_receipt receipt;
+    char rules[500];
+};
+
+static void note_rule(const struct weir_rule_said *said, void *context)
+{
+    struct told *told = context;
+    size_t len = strlen(told->rules);
+    snprintf(told->rules + len, sizeof told->rules - len, "%.*s %.*s %d %llu; ", (int)said->rule.len, said->rule.ptr,
+             (int)said->limit.len, said->limit.ptr, said->said, (unsigned long long)said->overdrawn);
+}
+
+static struct weir_verdict ask(struct weir *weir, struct weir_request request, int64_t now_us, struct told *told)
+{
+    struct weir_verdict verdict;
+    memset(told, 0xa5, sizeof *told);
+    told->rules[0] = '\0';
+    request.shadows = &told->shadows;
+    request.usage = &told->usage;
+    request.receipt = &told->receipt;
+    request.if_held = true;
+    request.each_rule = note_rule;
+    request.context = told;
+    assert_int_equal(weir_check(weir, &request, now_us, &verdict), 0);
+    return verdict;
+}
+
+/* A request that asks for `own`, too, does not take it. */
+static void the_short_way_tells_the_same(void **state)
+{
+    (void)state;
+    static const char *const limits[] = { "{ max: 5, per: 10s }",
+                                          "{ max: 5, per: 10s, overdraft: true }",
+                                          "{ algorithm: fixed_window, max: 5, per: 10s }",
+                                          "{ calendar: minute, max: 5 }",
+                                          "{ concurrent: 3, ttl: 5s }",
+                                          "{ max: 0, per: 1s }" };
+    struct random r = { random_seed() };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        char rules[300];
+        snprintf(rules, sizeof rules, "rules: [ { id: a, match: { event: e }, by: [key], limits: [ %s ] } ]", limits[i]);
+        struct weir *short_way = open_rules(rules), *long_way = open_rules(rules);
+        for (int n = 0; n < 300; n++) {
+            struct told got, want;
+            struct weir_verdict own, a, b;
+            char got_line[LINE_MAX_BYTES], want_line[LINE_MAX_BYTES];
+            struct weir_request request = cost_of("e", n % 3 ? "k" : "other", (uint64_t)random_in(&r, 0, 4));
+            request.brief = random_one_in(&r, 2);
+            a = ask(short_way, request, NOW + n * S / 2, &got);
+            request.own = &own;
+            b = ask(long_way, request, NOW + n * S / 2, &want);
+            verdict_line(&a, &got.shadows, got_line);
+            verdict_line(&b, &want.shadows, want_line);
+            assert_string_equal(got_line, want_line);
+            assert_string_equal(got.rules, want.rules);
+            assert_int_equal(got.shadows.count, want.shadows.count);
+            assert_int_equal(got.receipt.count, want.receipt.count);
+            assert_int_equal(got.usage.count, want.usage.count);
+            for (uint32_t k = 0; k < want.usage.count; k++) {
+                assert_int_equal(got.usage.left[k].remaining, want.usage.left[k].remaining);
+                assert_int_equal(got.usage.left[k].refuses, want.usage.left[k].refuses);
+                assert_int_equal(got.usage.left[k].more_ms, want.usage.left[k].more_ms);
+                assert_int_equal(got.usage.left[k].reset_ms, want.usage.left[k].reset_ms);
+            }
+        }
+        weir_close(short_way);
+        weir_close(long_way);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_short_way_tells_the_same),
         cmocka_unit_test(names_the_limit_with_the_least_left),
         cmocka_unit_test(ties_go_to_file_order),
         cmocka_unit_test(refusal_names_the_longest_wait),

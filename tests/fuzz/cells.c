@@ -16,6 +16,7 @@
 #include <weir/weir.h>
 
 #include "cells/layout.h"
+#include "input.h"
 #include "limit/take.h"
 
 enum {
@@ -27,24 +28,7 @@ enum {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* ---- bytes ---- */
-
-struct input {
-    const uint8_t *at, *end;
-};
-
-static uint64_t number(struct input *in, unsigned bytes)
-{
-    uint64_t n = 0;
-    for (unsigned i = 0; i < bytes && in->at < in->end; i++)
-        n = n << 8 | *in->at++;
-    return n;
-}
-
-static size_t rest(const struct input *in)
-{
-    return (size_t)(in->end - in->at);
-}
+/* ---- files ---- */
 
 static void make_good(uint8_t *file)
 {

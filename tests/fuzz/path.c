@@ -27,6 +27,9 @@ static const char yaml[] = "settings: { strip_prefixes: [/api/v1, /x], ignore_ca
                            "- { id: list, match: { path: [/a, '/#', { regex: '/a(/.*)?' }] }, limits: [1 per 1s] }\n"
                            "- { id: regex, match: { path: { regex: '/(a|b)+/(a|b)+' } }, limits: [1 per 1s] }\n"
                            "- { id: hard, match: { path: { regex: '(/[^/]*)+x(.*?)(.*?)y' } }, limits: [1 per 1s] }\n"
+                           "- { id: need, match: { path: { regex: '.*/(b|x)/?' } }, limits: [1 per 1s] }\n"
+                           "- { id: mixed, match: { path: [/b, { regex: '(?i)/A/.*%2F.*' }] }, limits: [1 per 1s] }\n"
+                           "- { id: none, match: { path: { regex: '[^a]*' } }, limits: [1 per 1s] }\n"
                            "- { id: get, match: { method: GET, path: '/b/*' }, limits: [1 per 1s] }\n"
                            "- { id: event, match: { event: e, path: '/a/*' }, limits: [1 per 1s] }\n"
                            "- { id: host, match: { host: h, path: '/{x}' }, limits: [1 per 1s] }\n";

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "serve/commands.h"
+#include "serve/rule_sync_internal.h"
 #include "serve/server.h"
 #include "serve/stats.h"
 
@@ -62,7 +63,8 @@ static const char rules[] = "rules:\n"
                             "- { id: b, match: { path: '/a/#' }, by: [ip, 'header:X'], limits: [1 per 1s], mode: shadow }\n"
                             "- { id: c, match: { event: e }, by: [user], limits: [2 per 1s, { calendar: day, max: 9 }] }\n";
 
-static struct server server;
+static struct rule_sync rule_sync = { .is_file = true }; /* so that resets are in no history */
+static struct server server = { .rule_sync = &rule_sync };
 static struct loop loop;
 static struct commands commands;
 

@@ -45,7 +45,7 @@ service_unit() {
   unit=$(find "$root" -path '*/systemd/system/weir.service')
   [ -n "$unit" ] || { echo 'no unit was installed'; return 1; }
   # The command that it names is the one that was installed.
-  [ -x "$root$(sed -n 's/^ExecStart=\([^ ]*\) serve .*/\1/p' "$unit")" ] && ! grep '@' <(grep -v '^SystemCallFilter=' "$unit")
+  [ -x "$root$(sed -n 's/^ExecStart=\([^ ]*\) serve .*/\1/p' "$unit")" ] && ! grep -E '@[a-z]+@' "$unit"
 }
 
 # nginx finds module and library where they were installed.

@@ -7,6 +7,7 @@
 
 #include "../limit/random.h"
 #include "match/client_address.h"
+#include "read.h"
 
 static struct arena arena;
 
@@ -141,6 +142,88 @@ static void test_hops_are_bounded(void **state)
     check("", "10.0.0.1", value, "10.0.0.1");
 }
 
+/* ---- in binary ---- */
+
+static struct ip random_address(struct random *r)
+{
+    struct ip ip = random_cidr(r).ip;
+    for (int i = 12; i < 16; i++)
+        ip.bytes[i] = (uint8_t)(random_one_in(r, 3) ? 0 : random_in(r, 0, 255));
+    return ip;
+}
+
+/* The address as one of the texts that callers give. */
+static void spell(struct random *r, const struct ip *ip, char out[100])
+{
+    char text[IP_TEXT_MAX];
+    ip_text(ip, text);
+    bool v4 = ip_is_v4(ip);
+    const char *const forms[] = { "%s", v4 ? "::ffff:%s" : "%s", v4 ? "%s:80" : "[%s]:80", v4 ? "%s" : "[%s]" };
+    snprintf(out, 100, forms[random_in(r, 0, 3)], text);
+}
+
+/* Returns the subject of `by: ip`. */
+static const char *subject(const struct ruleset *ruleset, const struct weir_request *request)
+{
+    static struct facts facts;
+    static char text[IP_TEXT_MAX + 4];
+    memset(&facts, 0xa5, sizeof facts);
+    facts_init(&facts, ruleset, request, (sv){ 0 });
+    snprintf(text, sizeof text, "%.*s", SV_FMT(facts_ip_text(&facts)));
+    return text;
+}
+
+static void test_binary_is_text(void **state)
+{
+    (void)state;
+    struct random r = { random_seed() };
+    for (int round = 0; round < 300; round++) {
+        char yaml[300], networks[2][CIDR_TEXT_MAX];
+        for (int i = 0; i < 2; i++) {
+            struct cidr cidr = random_cidr(&r);
+            cidr_text(&cidr, networks[i]);
+        }
+        snprintf(yaml, sizeof yaml, "settings: { ipv6_prefix: %d, trusted_proxies: ['%s', '%s'] }\nrules: []",
+                 (int)random_in(&r, 1, 128), networks[0], networks[1]);
+        struct ruleset *ruleset = read_ruleset(weir_str(yaml));
+        for (int n = 0; n < 100; n++) {
+            struct ip peer = random_address(&r), hop = random_address(&r);
+            char peer_text[100], hop_text[100], want[IP_TEXT_MAX + 4];
+            spell(&r, &peer, peer_text);
+            spell(&r, &hop, hop_text);
+            struct weir_header header = { WEIR_STR("X-Forwarded-For"), weir_str(hop_text) };
+            struct weir_request request = { .headers = &header, .header_count = (size_t)random_in(&r, 0, 1) };
+            request.ip = random_one_in(&r, 10) ? WEIR_STR("2001:db8::7") : (sv){ 0 };
+            request.peer = weir_str(peer_text);
+            snprintf(want, sizeof want, "%s", subject(ruleset, &request));
+            request.peer = random_one_in(&r, 2) ? WEIR_STR("192.0.2.99") : (sv){ 0 };
+            bool v4 = ip_is_v4(&peer) && random_one_in(&r, 2);
+            request.peer_bytes = sv_of((const char *)peer.bytes + (v4 ? 12 : 0), v4 ? 4 : 16);
+            if (strcmp(subject(ruleset, &request), want) != 0)
+                fail_msg("seed %llu: %s, hop %s: \"%s\" instead of \"%s\" with %s", (unsigned long long)random_seed(),
+                         peer_text, hop_text, subject(ruleset, &request), want, yaml);
+        }
+        ruleset_free(ruleset);
+    }
+}
+
+static void test_other_lengths(void **state)
+{
+    (void)state;
+    struct networks trusted = networks_of("10.0.0.0/8");
+    static const char bytes[32] = { 10, 0, 0, 1 };
+    for (size_t len = 1; len <= sizeof bytes; len++) {
+        struct weir_request request = { .peer = WEIR_STR("192.0.2.1"), .peer_bytes = sv_of(bytes, len) };
+        struct ip ip;
+        sv given;
+        assert_int_equal(client_address(&request, &trusted, &ip, &given), len == 4 || len == 16);
+        request.ip = WEIR_STR("192.0.2.7");
+        assert_true(client_address(&request, &trusted, &ip, &given));
+        assert_memory_equal(ip.bytes + 12, "\xc0\x00\x02\x07", 4);
+    }
+    arena_done(&arena);
+}
+
 static void check_host(const char *raw, const char *want)
 {
     char out[20];
@@ -176,6 +259,8 @@ int main(void)
         cmocka_unit_test(test_peer),
         cmocka_unit_test(test_forwarded),
         cmocka_unit_test(test_hops_are_bounded),
+        cmocka_unit_test(test_binary_is_text),
+        cmocka_unit_test(test_other_lengths),
         cmocka_unit_test(test_host),
     };
     return cmocka_run_group_tests_name("address", tests, NULL, NULL);

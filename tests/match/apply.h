@@ -32,7 +32,7 @@ static void check_user(const char *user, const char *want)
     size_t count = ruleset_match(ruleset, &facts, now_us, found, 100);
     char got[4000] = "";
     for (size_t i = 0; i < count; i++) {
-        sv id = ruleset_rules(ruleset)->rules[found[i]].id;
+        sv id = ruleset_rules(ruleset)->rules[found[i]]->id;
         snprintf(got + strlen(got), sizeof got - strlen(got), " %.*s", SV_FMT(id));
     }
     assert_string_equal(got, want);

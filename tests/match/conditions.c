@@ -257,6 +257,201 @@ static void test_lists_in_the_table(void **state)
     ruleset_free(many);
 }
 
+/* Returns the rules that apply, as " 1 7", and checks them against the explanation of each. */
+static const char *applying(const struct ruleset *many, const struct weir_request *asked)
+{
+    static char got[4000];
+    static struct facts facts, again;
+    uint32_t found[100];
+    facts_init(&facts, many, asked, asked->user);
+    facts_init(&again, many, asked, asked->user);
+    size_t count = ruleset_match(many, &facts, now_us, found, 100), at = 0;
+    bool repeated = false;
+    got[0] = '\0';
+    for (size_t i = 0; i < ruleset_rules(many)->rule_count; i++) {
+        sv detail;
+        enum match_reason reason = ruleset_explain(many, i, &again, now_us, &detail);
+        assert_int_equal(reason == MATCH_YES, at < count && found[at] == i);
+        repeated = repeated || reason == MATCH_REPEATED;
+        if (reason == MATCH_YES)
+            snprintf(got + strlen(got), sizeof got - strlen(got), " %u", found[at++]);
+    }
+    assert_int_equal(at, count);
+    assert_int_equal(repeated, facts.repeated.len > 0);
+    return got;
+}
+
+enum { MANY_RULES = 1000 };
+
+static struct ruleset *many_rules(const char *settings, const char *match)
+{
+    struct buf yaml;
+    buf_init(&yaml, 4 << 20);
+    buf_printf(&yaml, "settings: { %s }\nrules:\n", settings);
+    for (int i = 0; i < MANY_RULES; i++) {
+        buf_printf(&yaml, "- { id: r%d, limits: [1 per 1s], ", i);
+        for (const char *c = match; *c; c++)
+            if (*c == '@')
+                buf_printf(&yaml, "%d", i);
+            else
+                buf_char(&yaml, *c);
+        buf_add(&yaml, SV(" }\n"));
+    }
+    struct ruleset *many = read_ruleset(buf_sv(&yaml));
+    buf_done(&yaml);
+    return many;
+}
+
+static void check_header(const struct ruleset *many, const char *name, const char *value, const char *second,
+                         const char *want)
+{
+    const struct weir_header headers[] = { { WEIR_STR("Accept"), WEIR_STR("x") },
+                                           { weir_str(name), weir_str(value) },
+                                           { WEIR_STR("x-tenant"), weir_str(second ? second : "") } };
+    struct weir_request asked = { .headers = headers, .header_count = second ? 3 : 2 };
+    assert_string_equal(applying(many, &asked), want);
+}
+
+/* Many rules for values of one header: exactly, without case, and in a request that repeats it. */
+static void test_many_values(void **state)
+{
+    (void)state;
+    struct ruleset *many = many_rules("repeated_headers: refuse", "match: { header: { X-Tenant: [Tenant-@, all] } }");
+    check_header(many, "X-TENANT", " Tenant-7\t", NULL, " 7");
+    check_header(many, "X-TENANT", "tenant-7", NULL, "");
+    check_header(many, "X-TENANT", "", NULL, "");
+    check_header(many, "X-Tenants", "Tenant-7", NULL, "");
+    check_header(many, "X-Tenant", "Tenant-7", "Tenant-7", " 7");
+    check_header(many, "X-Tenant", "Tenant-7", "Tenant-8", "");
+    check_header(many, "X-Tenant", "none", "nothing", "");
+    ruleset_free(many);
+    many = many_rules("repeated_headers: last", "match: { header: { X-Tenant: Tenant-@ } }, ignore_case: true");
+    check_header(many, "X-Tenant", "TENANT-7", NULL, " 7");
+    check_header(many, "X-Tenant", "TENANT-7", "tenant-999", " 999");
+    check_header(many, "X-Tenant", "TENANT-7", "", " 7");
+    char longer[RULE_TEXT_MAX + 20];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    check_header(many, "X-Tenant", longer, NULL, "");
+    check_header(many, longer, "tenant-7", NULL, "");
+    ruleset_free(many);
+}
+
+/* Many names of headers, of which one has to be there; and two headers, of which either may find the rule. */
+static void test_many_headers(void **state)
+{
+    (void)state;
+    struct ruleset *many = many_rules("", "match: { header: { X-@: { prefix: v, not: v2 } } }");
+    check_header(many, "x-77", "v1", NULL, " 77");
+    check_header(many, "x-77", "v2", NULL, "");
+    check_header(many, "x-77", "w", NULL, "");
+    check_header(many, "x-7777", "v", NULL, "");
+    ruleset_free(many);
+    many = many_rules("", "match: { header: { X-@: { present: true } } }");
+    check_header(many, "x-77", "v1", NULL, " 77");
+    check_header(many, "x-77", " ", NULL, "");
+    ruleset_free(many);
+    many = many_rules("", "match: { header: { Accept: x, X-@: v } }");
+    check_header(many, "x-77", "v", NULL, " 77");
+    check_header(many, "x-77", "w", NULL, "");
+    ruleset_free(many);
+    /* More of them than lists that a request merges. */
+    many = many_rules("", "match: { header: { X-@: v } }");
+    static struct weir_header headers[MANY_RULES];
+    static char names[MANY_RULES][10];
+    for (int i = 0; i < MANY_RULES; i++) {
+        snprintf(names[i], sizeof names[i], "X-%d", i);
+        headers[i] = (struct weir_header){ weir_str(names[i]), i % 50 == 7 ? SV("v") : SV("w") };
+    }
+    struct weir_request asked = { .headers = headers, .header_count = MANY_RULES };
+    assert_string_equal(applying(many, &asked),
+                        " 7 57 107 157 207 257 307 357 407 457 507 557 607 657 707 757 807 857 907 957");
+    ruleset_free(many);
+}
+
+static void test_many_networks(void **state)
+{
+    (void)state;
+    struct ruleset *many =
+        many_rules("", "match: { ip: { is: ['2001:db8:@::/48', '2001:db9::@'], not: '2001:db8:7:7::/64' } }");
+    static const char *const cases[][2] = {
+        { "2001:db8:7::1", " 7" },
+        { "2001:db8:7:7::1", "" },
+        { "2001:db8:77::", " 77" },
+        { "2001:db9::7", " 7" },
+        { "2001:db9::1:7", "" },
+        { "1.2.3.4", "" },
+        { "", "" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct weir_request asked = { .ip = weir_str(cases[i][0]) };
+        assert_string_equal(applying(many, &asked), cases[i][1]);
+    }
+    ruleset_free(many);
+    use("rules:\n" RULE("all", "match: { ip: '::/0' }") RULE("v4", "match: { ip: 0.0.0.0/0 }")
+            RULE("ten", "match: { ip: [10.0.0.0/8, 11.1.1.1] }") RULE("one", "match: { ip: 10.1.1.1 }"));
+    request.ip = WEIR_STR("10.1.1.1");
+    check(" v4 ten one");
+    request.ip = WEIR_STR("11.1.1.1");
+    check(" v4 ten");
+    request.ip = WEIR_STR("::1");
+    check(" all");
+}
+
+static void check_path(const struct ruleset *many, const char *path, const char *want)
+{
+    struct weir_request asked = { .path = weir_str(path) };
+    assert_string_equal(applying(many, &asked), want);
+}
+
+/* Many regexes: what they need finds them in whatever they are run on. */
+static void test_many_regexes(void **state)
+{
+    (void)state;
+    struct ruleset *many = many_rules("", "match: { path: { regex: '/api/v[0-9]+/item@/.*' } }");
+    check_path(many, "/api/v1/item7/x", " 7");
+    check_path(many, "/api/v1/item7", "");
+    check_path(many, "/api/v1/item7//", " 7"); /* as a server has it that keeps slashes */
+    check_path(many, "/api/v1/x%2F..%2Fitem7/x", " 7");
+    check_path(many, "/api/v1/ITEM7/x", "");
+    check_path(many, "/api/item7/item8/v1", "");
+    check_path(many, "", "");
+    ruleset_free(many);
+    many = many_rules("ignore_case: true", "match: { path: { regex: '/(Item@|Thing@)(/.*)?' } }");
+    check_path(many, "/iTEM7", " 7");
+    check_path(many, "/thing999/x", " 999");
+    ruleset_free(many);
+    many = many_rules("", "match: { path: ['/t@/#', { regex: '/[a-z]/r@' }, { regex: '(?i)/I@/.*' }] }, by: [path]");
+    check_path(many, "/t7/1", " 7");
+    check_path(many, "/x/r7", " 7");
+    check_path(many, "/i7/", " 7");
+    check_path(many, "/t7/x", "");
+    ruleset_free(many);
+    /* One of them needs nothing that is known. */
+    many = many_rules("", "match: { path: [{ regex: '/r@(?=x)x' }, { regex: '/s@' }] }");
+    check_path(many, "/r7x", " 7");
+    check_path(many, "/s7", " 7");
+    ruleset_free(many);
+}
+
+/* Every regex matches a path that is cut. */
+static void test_many_regexes_and_a_cut_path(void **state)
+{
+    (void)state;
+    use("rules:\n" RULE("a", "match: { path: { regex: '/a1' } }") RULE("b", "match: { path: { regex: '/b1' } }")
+            RULE("c", "match: { path: [/c, { regex: '/c1' }] }") RULE("d", "match: { path: /d }")
+                RULE("e", "match: { path: { is: { regex: '/e1' }, not: /x } }"));
+    static char path[PATH_BYTES_MAX + 100];
+    memset(path, 'x', sizeof path - 1);
+    path[0] = '/';
+    request.path = weir_str(path);
+    check(" a b c e");
+    request.path = WEIR_STR("/c");
+    check(" c");
+    request.path = WEIR_STR("/c1");
+    check(" c");
+}
+
 /* ---- globs ---- */
 
 static bool glob(const char *text, sv value, bool ignore_case)
@@ -339,11 +534,21 @@ static int forget(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),     cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_addresses), cmocka_unit_test(test_headers),
-        cmocka_unit_test(test_case),      cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_methods),   cmocka_unit_test(test_lists_in_the_table),
-        cmocka_unit_test(test_globs),     cmocka_unit_test(test_globs_are_linear),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_case),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_lists_in_the_table),
+        cmocka_unit_test(test_many_values),
+        cmocka_unit_test(test_many_headers),
+        cmocka_unit_test(test_many_networks),
+        cmocka_unit_test(test_many_regexes),
+        cmocka_unit_test(test_many_regexes_and_a_cut_path),
+        cmocka_unit_test(test_globs),
+        cmocka_unit_test(test_globs_are_linear),
     };
     return cmocka_run_group_tests_name("conditions", tests, NULL, forget);
 }

@@ -23,7 +23,8 @@ static const char *const values[] = { "", "v1", "v2", "V1" };
 static const char *const users[] = { "", "u1", "u2", "u1 " };
 static const char *const ips[] = { "", "1.1.1.1", "1.2.2.2", "2001:db8::1" };
 static const char *const networks[] = { "", "1.0.0.0/8", "1.2.0.0/16", "2001:db8::/32" };
-static const char *const regexes[] = { "/a.*", ".*/b", "/[0-9]+(?:/.*)?", "(?:/1)*", "/(?:a|22)/b" };
+static const char *const regexes[] = { "/a.*",      ".*/b",   "/[0-9]+(?:/.*)?", "(?:/1)*",      "/(?:a|22)/b",
+                                       "(?i)/A1.*", "/a1?/b", ".*(?:%2F|22)",    "/[^/]+//?/.*", "/a/1|/b/22" };
 static const char *const by[] = { "", "user", "ip", "key", "host", "'header:x-a'", "route", "event", "method" };
 
 /* Conditions beyond one plain value: what to write, and the values that hold; "" is a request without the attribute. */

@@ -262,6 +262,28 @@ def test_shared_with_the_service():
         expect(remaining(client="127.0.0.4"), left - 6, "nginx")
 
 
+def test_shared_with_a_table_in_memory():
+    """The table that a `weir serve` keeps in memory: nginx opens the link in the data folder, whether or not the service runs."""
+    http = HTTP.replace("@FOLDER@/cells", "@CELLS@")
+    with Service("--cells-keys", 24576, rules=RULES) as s:
+        cells = os.path.join(s.data, "cells")
+        with Gateway(http=http, server=SERVER, rules={"memory": RULES, "file": RULES}, names={"CELLS": cells}) as other:
+            def left():
+                return int(other.ask("/file/", client="127.0.0.7").headers["X-Weir"].split()[-1])
+
+            first = left()
+            expect(s.check(path="/first", ip="127.0.0.7", cost=5).json()["remaining"], first - 5, "the service")
+            expect(left(), first - 6, "nginx")
+            s.kill()
+            expect(left(), first - 7, "without the service")
+            other.restart()
+            expect(left(), first - 8, "a new nginx")
+            s.start()
+            expect(s.check(path="/first", ip="127.0.0.7", cost=1).json()["remaining"], first - 9, "a new service")
+            if "RUNTIME_DIRECTORY" in os.environ:
+                expect(os.path.islink(cells), True)
+
+
 def test_shared_with_another_nginx():
     """Cells shared with another nginx."""
     left = remaining(client="127.0.0.5")

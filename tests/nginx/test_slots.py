@@ -326,6 +326,7 @@ def test_rules_change(slow):
     slow.answer()
     expect(status_of(again), 200)
     g.write_rules(RULES["rules"])
+    g.reload()  # each worker reads changed rules for itself, and one may still have none
 
 
 def test_worker_is_killed(slow):

@@ -45,6 +45,24 @@ static void plain(void **state)
     assert_int_equal(a.endpoints[0].port, 6379);
 }
 
+static void clusters(void **state)
+{
+    (void)state;
+    read_good("redis+cluster://u:p@n1,n2:7001,[::1]:7002?prefix=x");
+    assert_int_equal(a.kind, REDIS_CLUSTER);
+    assert_int_equal(a.endpoint_count, 3);
+    assert_string_equal(a.endpoints[0].host, "n1");
+    assert_int_equal(a.endpoints[0].port, 6379);
+    assert_int_equal(a.endpoints[1].port, 7001);
+    assert_string_equal(a.endpoints[2].host, "::1");
+    assert_string_equal(a.shown, "redis+cluster://u@n1:6379,n2:7001,[::1]:7002?prefix=x");
+    read_good("rediss+cluster://n1?ca=/ca.pem");
+    assert_true(a.tls);
+    assert_string_equal(a.shown, "rediss+cluster://n1:6379");
+    read_good("valkeys+cluster://n1");
+    assert_int_equal(a.kind, REDIS_CLUSTER);
+}
+
 static void sentinels(void **state)
 {
     (void)state;
@@ -157,6 +175,9 @@ static void wrong_ones_are_explained(void **state)
         { "redis://h?prefix=a{b}", "the prefix" },
         { "redis+sentinel://u:hunter2@h", "the master" },
         { "redis+sentinel://h//0", "the master" },
+        { "redis+cluster://h/0", "a cluster has one database" },
+        { "redis+cluster://", "does not name a host" },
+        { "redis+cluster://a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q", "more than 16 nodes" },
         { "redis+sentinel://h,,i/main", "does not name a host" },
         { "redis+sentinel://1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17/main", "more than 16" },
         { "unix:", "path of a socket" },
@@ -194,6 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain),
         cmocka_unit_test(sentinels),
+        cmocka_unit_test(clusters),
         cmocka_unit_test(encrypted),
         cmocka_unit_test(sockets),
         cmocka_unit_test(secrets_come_from_the_environment),

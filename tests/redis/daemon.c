@@ -95,8 +95,14 @@ static void make_args(struct daemon *d, const char *const *more)
     d->args[n++] = d->folder;
     for (size_t i = 0; usual[i]; i++)
         d->args[n++] = usual[i];
+    if (d->bus_port != 0) {
+        d->args[n++] = "--cluster-enabled";
+        d->args[n++] = "yes";
+        d->args[n++] = "--cluster-port";
+        d->args[n++] = d->bus;
+    }
     n += redis_server_tls_args(&d->server, d->args + n);
-    for (size_t i = 0; more && more[i]; i++)
+    for (size_t i = 0; more && more[i] && n < DAEMON_ARGS_MAX; i++)
         d->args[n++] = more[i];
 }
 
@@ -106,12 +112,14 @@ static void take_port(struct daemon *d)
     snprintf(d->port, sizeof d->port, "%u", d->server.port);
 }
 
-void daemon_start(struct daemon *d, const char *const *more)
+static void start_in_folder(struct daemon *d, bool is_node, const char *const *more)
 {
     *d = (struct daemon){ .folder = "/tmp/weir-redis-XXXXXX" };
     require(mkdtemp(d->folder) != NULL, "no folder for redis-server");
     for (int i = 0; i < TRIES; i++) {
         take_port(d);
+        d->bus_port = is_node ? free_port() : 0;
+        snprintf(d->bus, sizeof d->bus, "%u", d->bus_port);
         make_args(d, more);
         if (start(d))
             return;
@@ -119,14 +127,25 @@ void daemon_start(struct daemon *d, const char *const *more)
     require(false, "redis-server finds no port");
 }
 
-/* It fails over when it is told to, and not because a master has stood still for a moment. */
+void daemon_start(struct daemon *d, const char *const *more)
+{
+    start_in_folder(d, false, more);
+}
+
+void daemon_start_node(struct daemon *d, const char *const *more)
+{
+    start_in_folder(d, true, more);
+}
+
+/* It fails over when it is told to, and not because a master has stood still for a moment; and it is told once, so it must
+ * not give up because the replica or it had to wait for a CPU. */
 static void write_config(const struct daemon *d, const char *path, const char *folder, unsigned master_port)
 {
     FILE *file = fopen(path, "we");
     require(file != NULL, "no file for the sentinel");
     fprintf(file,
             "port %u\nbind 127.0.0.1\ndir %s\nlogfile /dev/null\nsentinel monitor main 127.0.0.1 %u 1\n"
-            "sentinel down-after-milliseconds main 600000\nsentinel failover-timeout main 2000\n",
+            "sentinel down-after-milliseconds main 600000\nsentinel failover-timeout main 60000\n",
             d->server.port, folder, master_port);
     require(fclose(file) == 0, "the sentinel's file cannot be written");
 }

@@ -5,18 +5,21 @@
 
 #include "servers.h"
 
-enum { DAEMON_ARGS_MAX = 48 };
+enum { DAEMON_ARGS_MAX = 64 };
 
 struct daemon {
     struct redis_server server; /* its port, for talk_open */
     pid_t pid;
+    unsigned bus_port; /* of a node of a cluster; 0: it is not one */
     const char *args[DAEMON_ARGS_MAX + 1];
-    char port[16];
+    char port[16], bus[16];
     char folder[32];
 };
 
 /* `more` are further arguments, up to NULL; or NULL. Waits until it accepts connections. */
 void daemon_start(struct daemon *d, const char *const *more);
+/* A node of a cluster, with a free port for the cluster bus. See cluster.h. */
+void daemon_start_node(struct daemon *d, const char *const *more);
 /* A sentinel for the master of the name "main", with its file in `folder`. */
 void daemon_start_sentinel(struct daemon *d, const char *folder, unsigned master_port);
 void daemon_again(struct daemon *d);

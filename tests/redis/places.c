@@ -1,10 +1,13 @@
 /* Where a store may be: behind a password, on a socket, in another database, behind sentinels. */
 #include "asker.h"
 
+#include <arpa/inet.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -132,6 +135,48 @@ static void no_redis_at_all(void **state)
     daemon_end(&cluster);
 }
 
+/* Says this to everybody, and hangs up. */
+struct talker {
+    int fd;
+    const char *text;
+};
+
+static void *talk_to_all(void *data)
+{
+    const struct talker *talker = data;
+    char bytes[4096];
+    for (int client; (client = accept(talker->fd, NULL, NULL)) >= 0; close(client))
+        if (recv(client, bytes, sizeof bytes, 0) > 0)
+            send(client, talker->text, strlen(talker->text), MSG_NOSIGNAL);
+    return NULL;
+}
+
+static void is_down_at_a_server_that_says(const char *text, const char *scheme, const char *why)
+{
+    struct sockaddr_in place = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof place;
+    struct talker talker = { .fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .text = text };
+    pthread_t thread;
+    assert_int_equal(bind(talker.fd, (struct sockaddr *)&place, sizeof place), 0);
+    assert_int_equal(listen(talker.fd, 8), 0);
+    assert_int_equal(getsockname(talker.fd, (struct sockaddr *)&place, &len), 0);
+    assert_int_equal(pthread_create(&thread, NULL, talk_to_all, &talker), 0);
+    is_down(format_address("%s://127.0.0.1:%u", scheme, ntohs(place.sin_port)), why);
+    shutdown(talker.fd, SHUT_RDWR);
+    pthread_join(thread, NULL);
+    close(talker.fd);
+}
+
+/* Valkey 8 and later have another name for the line of INFO. */
+static void modes_of_valkey(void **state)
+{
+    (void)state;
+    is_down_at_a_server_that_says("$22\r\nserver_mode:sentinel\r\n\r\n", "redis", "it is a sentinel");
+    is_down_at_a_server_that_says("$21\r\nserver_mode:cluster\r\n\r\n", "redis", "it is a node of a Redis Cluster");
+    is_down_at_a_server_that_says("$24\r\nserver_mode:standalone\r\n\r\n", "redis+cluster",
+                                  "it is not a node of a Redis Cluster");
+}
+
 static void wait_for_replica(const struct daemon *replica)
 {
     for (int i = 0; i < LONG_MS && !strstr(daemon_ask(replica, "INFO", "replication", NULL), "master_link_status:up"); i++)
@@ -200,9 +245,8 @@ int main(void)
     unsetenv("WEIR_REDIS_PASSWORD");
     unsetenv("WEIR_SENTINEL_PASSWORD");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(databases_and_prefixes), cmocka_unit_test(a_socket),
-        cmocka_unit_test(users_and_passwords),    cmocka_unit_test(no_redis_at_all),
-        cmocka_unit_test(sentinels_fail_over),
+        cmocka_unit_test(databases_and_prefixes), cmocka_unit_test(a_socket),        cmocka_unit_test(users_and_passwords),
+        cmocka_unit_test(no_redis_at_all),        cmocka_unit_test(modes_of_valkey), cmocka_unit_test(sentinels_fail_over),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -15,7 +15,7 @@ struct redis_server {
 
 /* If this variable is set, servers speak TLS, too, on a second port, and stores are asked there. It names a folder with
  * ca.pem, server.pem and server.key; see test_over_tls.py. */
-#define SERVERS_TLS "WEIR_TEST_TLS"
+#define SERVERS_TLS "WEIR_TEST_STORE_TLS"
 
 enum { SERVER_TLS_ARGS = 10, SERVER_ADDRESS_MAX = 300 };
 

@@ -452,8 +452,12 @@ static void a_store_that_is_full_is_away(void **state)
     assert_int_equal(a.results[STORE_FAILED], 10);
     run_until_event(&a, WEIR_STORE_DOWN, 1);
     assert_non_null(strstr(a.texts[WEIR_STORE_DOWN], "OOM"));
-    run_for(&a, 300);
+    struct weir_store_status before, after;
+    store_status(a.store, &before);
+    run_for(&a, 1500); /* longer than a beat */
     assert_false(store_up(a.store));
+    store_status(a.store, &after);
+    assert_in_range(after.failed - before.failed, 1, 20); /* probes, and nothing that is repeated without a pause */
     daemon_ask(&server, "CONFIG", "SET", "maxmemory", "0", NULL);
     run_until_event(&a, WEIR_STORE_UP, 2);
     run_until_decided(&a);
@@ -527,10 +531,10 @@ static void a_link_that_is_not_let_in_makes_nobody_wait(void **state)
     open_ready(&a, 10000);
     assert_true(talk_open(&admin, &server.server));
     set_password(&admin, "secret");
-    shutdown(a.link->socket, SHUT_RDWR);
-    for (int i = 0; i < LONG_MS && a.link->socket >= 0; i++)
+    shutdown(a.link->lanes[0]->socket, SHUT_RDWR);
+    for (int i = 0; i < LONG_MS && a.link->lanes[0]->socket >= 0; i++)
         run_for(&a, 1);
-    assert_int_equal(a.link->socket, -1);
+    assert_int_equal(a.link->lanes[0]->socket, -1);
 
     unsigned done = a.done;
     asked_init(&q, &a, "locked", 10);
@@ -593,9 +597,9 @@ static void a_settlement_waits_for_a_connection(void **state)
     assert_true(q.call.allowed);
     set_password(&admin, "secret");
     cut_off_own_thread(&admin);
-    for (int i = 0; i < LONG_MS && atomic_load(&a.store->connected) > 1; i++)
+    for (int i = 0; i < LONG_MS && atomic_load(&a.store->nodes[0]->connected) > 1; i++)
         decide_once(&a, &other); /* the breaker stays closed */
-    assert_int_equal(atomic_load(&a.store->connected), 1);
+    assert_int_equal(atomic_load(&a.store->nodes[0]->connected), 1);
 
     q.call.settle = true;
     asked_post(&q, LONG_MS);

@@ -20,5 +20,5 @@ def certificates():
 @pytest.mark.parametrize("name", ["cuts", "decide", "holds", "overdraft", "penalties", "places", "splits", "store", "together"])
 def test_over_tls(folder, name):
     program = os.path.join(BUILD, "tests/redis", f"redis_{name}")
-    done = subprocess.run([program], env={**os.environ, "WEIR_TEST_TLS": folder}, capture_output=True, text=True, check=False)
+    done = subprocess.run([program], env={**os.environ, "WEIR_TEST_STORE_TLS": folder}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -53,9 +53,11 @@ static void a_byte_order_mark_is_skipped(void **state)
     (void)state;
     struct reading r = good_reading("\xef\xbb\xbf# rules\r\nrules:\r\n  - id: a\r\n    limits: 1 per 1s\r\n");
     assert_int_equal(r.rules->rule_count, 1);
-    assert_int_equal(r.rules->rules[0].line, 3);
+    assert_int_equal(r.rules->rules[0]->line, 3);
     reading_done(&r);
 }
+
+#define QUOTE "; quote values that contain { } [ ] or begin with * & ! % @ `, as in path: \"/users/{id}\""
 
 static void what_is_no_document_is_unreadable(void **state)
 {
@@ -68,7 +70,10 @@ static void what_is_no_document_is_unreadable(void **state)
         { "rules:\n  \t- id: a", "f:2: not YAML or JSON: the line is indented by a tab; use spaces\n" },
         { "rules: @a",
           "f:1: not YAML or JSON: found character that cannot start any token while scanning for the next token "
-          "that begins in line 1\n" },
+          "that begins in line 1" QUOTE "\n" },
+        { "rules:\n  - { id: a, match: { path: /users/{id} } }",
+          "f:2: not YAML or JSON: did not find expected ',' or '}' while parsing a flow mapping that begins in line 2" QUOTE
+          "\n" },
         { "{\"rules\": [\n{\"id\": \"\\ud83d\"}]}", "f:2: not YAML or JSON: found invalid Unicode character escape code "
                                                     "while parsing a quoted scalar that begins in line "
                                                     "2\n" },
@@ -176,8 +181,8 @@ static void aliases_stand_for_values(void **state)
     struct reading r = good_reading("rules:\n"
                                     "  - { id: a, by: &who [user, ip], limits: &l [ 1 per 1s ] }\n"
                                     "  - { id: b, by: *who, limits: *l }\n");
-    assert_int_equal(r.rules->rules[1].by_count, 2);
-    assert_int_equal(r.rules->rules[1].limits[0].max, 1);
+    assert_int_equal(r.rules->rules[1]->by_count, 2);
+    assert_int_equal(r.rules->rules[1]->limits[0].max, 1);
     reading_done(&r);
 }
 

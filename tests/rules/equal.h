@@ -143,7 +143,7 @@ static inline bool rules_equal(const struct rules *a, const struct rules *b)
     bool equal = settings_equal(&a->settings, &b->settings) && a->rule_count == b->rule_count &&
                  a->override_count == b->override_count;
     for (size_t i = 0; equal && i < a->rule_count; i++)
-        equal = rule_equal(&a->rules[i], &b->rules[i]);
+        equal = rule_equal(a->rules[i], b->rules[i]);
     for (size_t i = 0; equal && i < a->override_count; i++)
         equal = override_equal(&a->overrides[i], &b->overrides[i]);
     return equal;

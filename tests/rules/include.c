@@ -72,7 +72,7 @@ static void expect_whole(const char *text, const char *ids, const char *want)
     struct whole w = read_whole(text);
     char got[2000] = "", *name;
     for (size_t i = 0; i < w.reading.rules->rule_count; i++)
-        snprintf(got + strlen(got), sizeof got - strlen(got), " %.*s", SV_FMT(w.reading.rules->rules[i].id));
+        snprintf(got + strlen(got), sizeof got - strlen(got), " %.*s", SV_FMT(w.reading.rules->rules[i]->id));
     assert_string_equal(got, ids);
     struct buf report;
     buf_init(&report, 1 << 20);
@@ -106,8 +106,8 @@ static void rules_of_all_files(void **state)
                  "");
     struct whole w = read_whole("include: two.json\n");
     assert_int_equal(w.reading.rules->settings.ipv6_prefix, 48);
-    assert_int_equal(w.reading.rules->rules[3].line, 3);
-    assert_true(sv_eq(w.reading.rules->rules[3].file, weir_str(at("d/a.yaml"))));
+    assert_int_equal(w.reading.rules->rules[3]->line, 3);
+    assert_true(sv_eq(w.reading.rules->rules[3]->file, weir_str(at("d/a.yaml"))));
     assert_int_equal(w.reading.rules->problem_count, 1);
     assert_int_equal(w.included.count, 5);
     whole_done(&w);
@@ -210,7 +210,7 @@ static void many_files(void **state)
     struct whole w = read_whole("include: many\n");
     assert_int_equal(w.reading.report.error_count, 0);
     assert_int_equal(w.reading.rules->rule_count, INCLUDED_MAX - 1);
-    assert_text(w.reading.rules->rules[700].id, "r700");
+    assert_text(w.reading.rules->rules[700]->id, "r700");
     whole_done(&w);
     put("many/more.yaml", "rules: []\n");
     expect_whole("include: many\n", "", "top:1: include: more than 1000 files\n");

@@ -13,7 +13,7 @@ static void conditions(void **state)
     struct reading r =
         rule_of("match: { event: 42, method: [get, Post], host: 'API.Example.COM.:8080', path: [/a//b/, { regex: "
                 "'/x(y|z)' }], header: { X-Plan: free, x-v: 2 } }");
-    const struct rule_match *m = &r.rules->rules[0].match;
+    const struct rule_match *m = &r.rules->rules[0]->match;
     assert_text(text_of(m, ATTR_EVENT), "42");
     const struct rule_condition *method = rule_condition_of(m, ATTR_METHOD);
     assert_int_equal(method->is.count, 2);
@@ -31,13 +31,13 @@ static void conditions(void **state)
     assert_text(headers[1].is.list[0].text, "2");
     reading_done(&r);
     r = rule_of("match: { method: DELETE, path: /x, event: no }");
-    m = &r.rules->rules[0].match;
+    m = &r.rules->rules[0]->match;
     assert_text(text_of(m, ATTR_METHOD), "DELETE");
     assert_text(m->paths[0].text, "/x");
     assert_text(text_of(m, ATTR_EVENT), "no");
     reading_done(&r);
     r = rule_of("match: { path: { regex: 'a' } }");
-    assert_true(r.rules->rules[0].match.paths[0].is_regex);
+    assert_true(r.rules->rules[0]->match.paths[0].is_regex);
     reading_done(&r);
 }
 
@@ -58,7 +58,7 @@ static void hosts(void **state)
         char text[100];
         snprintf(text, sizeof text, "match: { host: %s }", good[i][0]);
         struct reading r = rule_of(text);
-        assert_text(text_of(&r.rules->rules[0].match, ATTR_HOST), good[i][1]);
+        assert_text(text_of(&r.rules->rules[0]->match, ATTR_HOST), good[i][1]);
         reading_done(&r);
     }
     static const char *const bad[] = { "http://x", "'*.'",     "'*.*.de'",     "'a.*.de'", "'*.[::1]'", "'*'", "'::1'",
@@ -137,8 +137,8 @@ static void bad_conditions(void **state)
 
 static const struct rule_condition *only_condition(const struct reading *r)
 {
-    assert_int_equal(r->rules->rules[0].match.condition_count, 1);
-    return &r->rules->rules[0].match.conditions[0];
+    assert_int_equal(r->rules->rules[0]->match.condition_count, 1);
+    return &r->rules->rules[0]->match.conditions[0];
 }
 
 static void conditions_of_all_kinds(void **state)
@@ -184,14 +184,14 @@ static void conditions_of_all_kinds(void **state)
         reading_done(&r);
     }
     struct reading r = rule_of("match: { path: { is: [/a, { regex: b }], not: /a/b } }, ignore_case: true");
-    assert_int_equal(r.rules->rules[0].match.path_count, 2);
-    assert_int_equal(r.rules->rules[0].match.not_path_count, 1);
-    assert_true(r.rules->rules[0].ignore_case);
+    assert_int_equal(r.rules->rules[0]->match.path_count, 2);
+    assert_int_equal(r.rules->rules[0]->match.not_path_count, 1);
+    assert_true(r.rules->rules[0]->ignore_case);
     reading_done(&r);
     r = rule_of("match: { path: { regex: /a.*, not: { regex: /ab.* }, present: true } }");
-    assert_true(r.rules->rules[0].match.paths[0].is_regex);
-    assert_true(r.rules->rules[0].match.not_paths[0].is_regex);
-    assert_int_equal(r.rules->rules[0].match.condition_count, 0);
+    assert_true(r.rules->rules[0]->match.paths[0].is_regex);
+    assert_true(r.rules->rules[0]->match.not_paths[0].is_regex);
+    assert_int_equal(r.rules->rules[0]->match.condition_count, 0);
     reading_done(&r);
     expect_rule("match: { event: 'ocr-*' }",
                 "f:1: rule a: advice: match.event: a `*` in a plain value stands for itself; write "

@@ -22,7 +22,7 @@ static void plans_are_read(void **state)
                                     "    free: [100 per minute, { calendar: month, max: 10000, tz: Europe/Berlin }]\n"
                                     "    pro: 10000 per minute\n"
                                     "  limits: [50 per minute]\n");
-    const struct rule *rule = r.rules->rules;
+    const struct rule *rule = r.rules->rules[0];
     assert_true(rule->ignore_case);
     assert_int_equal(rule->plan.attribute, ATTR_HEADER);
     assert_text(rule->plan.name, "x-plan");
@@ -124,7 +124,7 @@ static void plans_are_bounded(void **state)
     for (int i = 0; i < RULE_PLANS_MAX; i++)
         buf_printf(&text, "    p%d: 1 per 1s\n", i);
     struct reading r = good_reading(text.ptr);
-    assert_int_equal(r.rules->rules[0].plan_count, RULE_PLANS_MAX);
+    assert_int_equal(r.rules->rules[0]->plan_count, RULE_PLANS_MAX);
     reading_done(&r);
     buf_printf(&text, "    more: 1 per 1s\n");
     expect_report(text.ptr, "f:6: rule a: plans: 65 plans are too many; at most 64\n");
@@ -255,7 +255,7 @@ static void expect_subject(const struct rules *rules, const char *id, const char
     sv values[RULE_BY_MAX];
     struct weir_error error;
     struct buf shown;
-    const struct rule *rule = rules->rules;
+    const struct rule *rule = rules->rules[0];
     buf_init(&shown, 10000);
     buf_add(&shown, SV(""));
     while (!sv_eq(rule->id, weir_str(id)))
@@ -299,7 +299,7 @@ static void subjects_are_one_text(void **state)
         .kind = ROW_OVERRIDE, .id = SV(RULE), .subject = SV(SUBJECT), .text = SV(TEXT) \
     }
 
-static struct reading rows_of(const struct rule_row *rows, size_t count)
+static struct reading rows_of(struct rule_row *rows, size_t count)
 {
     struct reading r;
     r.rules = rules_read_rows(rows, count, &r.report);
@@ -313,7 +313,7 @@ static struct reading rows_of(const struct rule_row *rows, size_t count)
 static void rows_of_overrides(void **state)
 {
     (void)state;
-    const struct rule_row rows[] = {
+    struct rule_row rows[] = {
         OVERRIDE("api", "4711", "{\"limits\": [\"50 per minute\"], \"why\": \"x\"}"),
         { .id = SV("api"), .text = SV("{\"by\": [\"user\"], \"limits\": [\"1 per day\"]}") },
         { .id = SV("two"), .text = SV("{\"by\": [\"user\", \"ip\"], \"limits\": [\"1 per day\"]}") },

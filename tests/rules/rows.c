@@ -19,7 +19,7 @@
     }
 #define READ(rows) rows_of((rows), sizeof(rows) / sizeof *(rows))
 
-static struct reading rows_of(const struct rule_row *rows, size_t count)
+static struct reading rows_of(struct rule_row *rows, size_t count)
 {
     struct reading r;
     r.rules = rules_read_rows(rows, count, &r.report);
@@ -50,11 +50,11 @@ static void a_row_that_is_disabled(void **state)
     assert_int_equal(r.report.error_count + r.report.advice_count + r.report.bad_count, 0);
     assert_int_equal(r.rules->rule_count, 3);
     assert_int_equal(rules_in_force(r.rules, 0), 1);
-    assert_int_equal(r.rules->rules[0].limits[0].max, 1);
-    assert_text(r.rules->rules[1].id, "b");
-    assert_int_equal(r.rules->rules[1].mode, MODE_OFF);
-    assert_int_equal(r.rules->rules[1].enabled_mode, MODE_SHADOW);
-    assert_text(r.rules->rules[2].id, "c");
+    assert_int_equal(r.rules->rules[0]->limits[0].max, 1);
+    assert_text(r.rules->rules[1]->id, "b");
+    assert_int_equal(r.rules->rules[1]->mode, MODE_OFF);
+    assert_int_equal(r.rules->rules[1]->enabled_mode, MODE_SHADOW);
+    assert_text(r.rules->rules[2]->id, "c");
     /* Bad and disabled, its last good version does not come back. */
     struct rule_row before[] = { ROW("broken", "{\"limits\": [\"1 per 1s\"]}") };
     struct reading last = READ(before);
@@ -83,11 +83,12 @@ static void a_bad_row_hides_no_other(void **state)
     };
     struct reading r = READ(rows);
     assert_int_equal(r.rules->rule_count, 3);
-    assert_text(r.rules->rules[0].id, "a");
-    assert_int_equal(r.rules->rules[0].limits[0].max, 1);
-    assert_text(r.rules->rules[1].id, "b");
-    assert_int_equal(r.rules->rules[1].line, 3);
-    assert_text(r.rules->rules[2].id, "d");
+    assert_text(r.rules->rules[0]->id, "a");
+    assert_int_equal(r.rules->rules[0]->limits[0].max, 1);
+    assert_text(r.rules->rules[1]->id, "b");
+    assert_ptr_equal(r.rules->rules[1], rows[2].rule);
+    assert_null(rows[1].rule);
+    assert_text(r.rules->rules[2]->id, "d");
     assert_int_equal(r.report.error_count, 9);
     static const char *const said[] = {
         "t:2: rule broken: not YAML or JSON",
@@ -194,8 +195,8 @@ static void a_bad_row_keeps_its_last_good_version(void **state)
     assert_int_equal(fresh.rules->rule_count, 2);
     assert_int_equal(rules_keep_last_good(fresh.rules, &fresh.report, last.rules), 0);
     assert_int_equal(fresh.rules->rule_count, 3);
-    assert_int_equal(fresh.rules->rules[1].limits[0].max, 2);
-    assert_int_equal(fresh.rules->rules[2].limits[0].max, 4);
+    assert_int_equal(fresh.rules->rules[1]->limits[0].max, 2);
+    assert_int_equal(fresh.rules->rules[2]->limits[0].max, 4);
     assert_int_equal(fresh.rules->settings.ipv6_prefix, 48);
     struct rules *copy = rules_copy(fresh.rules);
     assert_true(rules_equal(copy, fresh.rules));

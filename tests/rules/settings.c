@@ -138,7 +138,7 @@ static void json_and_yaml_are_the_same_model(void **state)
         "\"expires\":\"2027-01-01T00:00:00Z\",\"except\":null,\"reject\":{\"body\":\"{\\\"a\\\":\\\"\\/"
         "\\\"}\\n\",\"status\":503}}]}");
     assert_true(rules_equal(yaml.rules, json.rules));
-    assert_int_equal(json.rules->rules[1].line, 3);
+    assert_int_equal(json.rules->rules[1]->line, 3);
     reading_done(&yaml);
     reading_done(&json);
 }
@@ -225,7 +225,7 @@ static void lists_take_over_settings(void **state)
     struct rules *rules = read_list("- id: new\n  limits: 2 per 2s\n", base.rules, &report);
     assert_int_equal(report.error_count, 0);
     assert_int_equal(rules->rule_count, 1);
-    assert_text(rules->rules[0].id, "new");
+    assert_text(rules->rules[0]->id, "new");
     assert_true(settings_equal(&rules->settings, &base.rules->settings));
     assert_ptr_not_equal(rules->settings.ids[0].ptr, base.rules->settings.ids[0].ptr);
     reading_done(&base);

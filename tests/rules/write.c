@@ -529,7 +529,7 @@ static void any_overrides(struct maker *m)
     struct rules *rules = m->rules;
     rules->overrides = keep_array(m, 20 * sizeof *rules->overrides);
     for (size_t i = 0; i < 20 && rules->rule_count > 0; i++) {
-        const struct rule *rule = &rules->rules[below(m, rules->rule_count)];
+        const struct rule *rule = rules->rules[below(m, rules->rule_count)];
         struct rule_override *o = &rules->overrides[rules->override_count];
         if (rule->by_count == 0 || rule->lease.on)
             continue;
@@ -559,8 +559,10 @@ static struct reading any_set(uint64_t seed)
     any_settings(&m, &r.rules->settings);
     r.rules->rule_count = below(&m, 6);
     r.rules->rules = keep_array(&m, r.rules->rule_count * sizeof *r.rules->rules);
-    for (size_t i = 0; i < r.rules->rule_count; i++)
-        r.rules->rules[i] = any_rule(&m, i);
+    for (size_t i = 0; i < r.rules->rule_count; i++) {
+        r.rules->rules[i] = keep_array(&m, sizeof **r.rules->rules);
+        *r.rules->rules[i] = any_rule(&m, i);
+    }
     any_overrides(&m);
     return r;
 }

@@ -158,6 +158,9 @@ static void test_wrong_flags(void **state)
     is_bad(WORDS("--resp", "redis.example.com:6380"),
            "--resp: 'redis.example.com:6380' is not allowed here; allowed: HOST:PORT (HOST an IP address, localhost or *; "
            "IPv6 in brackets), unix:PATH or off" SEE);
+    is_bad(WORDS("--http", "redis://:secret@h:1"),
+           "--http: '***' is not allowed here; allowed: HOST:PORT (HOST an IP address, "
+           "localhost or *; IPv6 in brackets), unix:PATH or off" SEE);
     is_bad(WORDS("--http=off", "--resp=off", "--admin=off"),
            "--http, --resp, --grpc and --admin are all off, so no client could connect; leave out one");
 }

@@ -251,6 +251,46 @@ static void late_sweeps(void **state)
     end(&conns);
 }
 
+/* A connection that is used often stays where it is in the lists for a while. Its timeout counts from its last use all the
+ * same, and so does who gives way, to within a quarter of a second. */
+static void used_often(void **state)
+{
+    (void)state;
+    struct conns conns;
+    begin(&conns, 3, 3);
+    for (int i = 0; i < 3; i++)
+        assert_true(enter(&conns, i, "192.0.2.1", i));
+    const struct conn *first = conns.lists[CONN_IDLE].first;
+    conn_idle(&testers[0].conn, 100);
+    conn_idle(&testers[0].conn, 249);
+    assert_ptr_equal(conns.lists[CONN_IDLE].first, first);
+    conns_sweep(&conns, 1001, false);
+    assert_false(testers[0].shut);
+    assert_true(testers[1].shut);
+    assert_false(testers[2].shut);
+    conns_sweep(&conns, 1248, false);
+    assert_false(testers[0].shut);
+    assert_true(testers[2].shut);
+    conns_sweep(&conns, 1249, false);
+    assert_true(testers[0].shut);
+    /* After that while it moves. */
+    for (int i = 3; i < 6; i++)
+        assert_true(enter(&conns, i, "192.0.2.1", 2000));
+    for (int64_t ms = 2000; ms <= 2900; ms += 50)
+        conn_idle(&testers[3].conn, ms);
+    assert_true(enter(&conns, 6, "192.0.2.1", 2900));
+    assert_true(testers[4].shut);
+    assert_true(enter(&conns, 7, "192.0.2.2", 2901));
+    assert_true(testers[5].shut);
+    assert_false(testers[3].shut);
+    /* A change of state moves it at once. */
+    conn_busy(&testers[3].conn, 2902);
+    conn_complete(&testers[3].conn);
+    conn_idle(&testers[3].conn, 2903);
+    assert_ptr_equal(conns.lists[CONN_IDLE].last, &testers[3].conn);
+    end(&conns);
+}
+
 /* A changed limit counts for those that are there, too. */
 static void shorter_limits(void **state)
 {
@@ -307,6 +347,11 @@ static void against_a_model(void **state)
             }
         assert_int_equal(total, conns.count);
         assert_true(total <= MOST);
+        for (int list = 0; list < CONN_STATES; list++)
+            for (const struct conn *c = conns.lists[list].first; c; c = c->next) {
+                assert_true(!c->next || c->listed_ms <= c->next->listed_ms);
+                assert_true(c->listed_ms <= c->since_ms && c->since_ms - c->listed_ms < 250);
+            }
     }
     assert_true(conns.overdue > 0 && conns.gave_way > 0 && conns.turned_away > 0);
     end(&conns);
@@ -324,6 +369,7 @@ int main(void)
         cmocka_unit_test(deadlines),
         cmocka_unit_test(streams),
         cmocka_unit_test(late_sweeps),
+        cmocka_unit_test(used_often),
         cmocka_unit_test(shorter_limits),
         cmocka_unit_test(against_a_model),
     };

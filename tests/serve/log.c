@@ -252,9 +252,9 @@ static void headers_are_not_logged_whole(void **state)
     struct weir_str values[] = { WEIR_STR("203.0.113.9"), { "a\0b\u202e", 6 } };
     assert_int_equal(weir_forget(weir, "login", values, 2, NOW, &forgotten, NULL), 0);
     begin();
-    log_freed(&forgotten.subject, weir_str(NULL), "127.0.0.1");
-    assert_non_null(
-        strstr(end(), "rule login: counts of ip=\"203.0.113.9\" user=\"a\\u0000b\\u202e\" reset over RESP from"));
+    log_freed(&forgotten.subject, weir_str("redis client (ann)"), "127.0.0.1");
+    assert_non_null(strstr(
+        end(), "rule login: counts of ip=\"203.0.113.9\" user=\"a\\u0000b\\u202e\" reset by redis client (ann) from"));
     weir_close(weir);
 }
 

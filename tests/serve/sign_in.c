@@ -1,18 +1,14 @@
 /* What signing in needs: the cookie of a session, the list of ended sessions, and the slow-down of wrong tokens. Time is an
  * argument. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/cleanup.h"
 #include "serve/ended.h"
 #include "serve/guesses.h"
+
+#include "files.h"
 
 CLEANUP_POINTER(struct tokens *, tokens_unref);
 
@@ -39,14 +35,6 @@ static struct tokens *some_tokens(void)
     tokens->of[3] = make_token("a.n+n@example.org", ROLE_OPERATE, "ann-ann-ann-ann-ann");
     tokens->count = TOKENS;
     return tokens;
-}
-
-static void write_text(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
 }
 
 /* ---- cookies ---- */

@@ -277,4 +277,7 @@ def test_in_the_clients():
     structure = re.search(r"\*\(\(name, Str\) for name in \(([^)]*)\)\)", read("clients", "python", "src", "weir", "_library.py"))
     expect(re.findall(r'"(\w+)"', structure[1]), names, "clients/python: the fields of struct weir_request")
     for name in names:
+        expect(f'{{"{name}", r.' in read("clients", "go", "request.go"), True, f"clients/go: {name}")
         expect(f"request &{name}(std::string_view" in read("include", "weir", "weir.hpp"), True, f"weir.hpp: {name}")
+        expect(f'"{name}"' in read("clients", "node", "lib", "request.js"), True, f"clients/node: {name}")
+        expect(f"readonly {name}?: " in read("clients", "node", "index.d.ts"), True, f"clients/node: the type of {name}")

@@ -644,7 +644,8 @@ def test_words_of_commands():
 # ---- what is said of it ----
 
 METRICS = {
-    *("weir_store_up", "weir_store_hosts", "weir_store_clock_offset_seconds", "weir_lease_tokens_held"),
+    *("weir_store_up", "weir_store_hosts", "weir_store_nodes", "weir_store_nodes_up", "weir_store_clock_offset_seconds"),
+    "weir_lease_tokens_held",
     *(f"weir_store_{name}_total" for name in ("calls", "late", "failed", "lost", "unsent", "refunded", "breaker_opened")),
     *(f"weir_store_{name}_total" for name in ("replaced", "emptied", "reconciled_tokens")),
     *(f"weir_lease_{name}_total" for name in ("slices", "tokens_lent", "tokens_returned")),

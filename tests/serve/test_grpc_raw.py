@@ -186,8 +186,10 @@ def test_ping_and_settings(service):
 
 
 def test_priorities(service):
+    """They are ignored, which clients are told (SETTINGS_NO_RFC7540_PRIORITIES)."""
     s = service(*GRPC, rules=RULES)
     with Http2(s.grpc) as c:
+        has(c.kind(SETTINGS).payload, (9).to_bytes(2, "big") + (1).to_bytes(4, "big"))
         for stream in range(3, 103, 2):
             c.send(frame(PRIORITY, 0, stream, (stream - 2).to_bytes(4, "big") + b"\x10"))
         c.call(103, TEN)
@@ -474,11 +476,11 @@ def test_idle(service):
 
 def test_busy_connection_stays(service):
     """Longer than a request may take, with a stream open all the time."""
-    s = service(*GRPC, "--request", "400ms", rules=RULES)
+    s = service(*GRPC, "--request", "2s", rules=RULES)
     body = message(MANY.SerializeToString())
     with Http2(s.grpc) as c:
         c.send(frame(WINDOW_UPDATE, 0, 0, (1 << 30).to_bytes(4, "big")))
-        end, stream = time.monotonic() + 2, 1
+        end, stream = time.monotonic() + 5, 1
         c.send(c.headers(stream))
         while time.monotonic() < end:
             c.send(c.headers(stream + 2) + frame(DATA, END_STREAM, stream, body))

@@ -229,7 +229,7 @@ def test_set_free():
         fails("rule ocr has no count for this subject", r.execute_command, "WEIR.RESET", "ocr", "never")
         fails("there is no rule `nope`", r.execute_command, "WEIR.RESET", "nope", "u")
         fails("rule ocr counts by key: give 1 value, not 2", r.execute_command, "WEIR.RESET", "ocr", "u", "v")
-        expect([each["message"] for each in s.events("change")], ['rule ocr: counts of key="u" reset over RESP from 127.0.0.1'])
+        expect([each["message"] for each in s.events("change")], ['rule ocr: counts of key="u" reset by redis client (admin) from 127.0.0.1'])
         with Wire(s) as wire:
             expect(wire.ask("AUTH", "nope"), Error("WRONGPASS this is not the admin token, and decisions require no token"))
         with client(s) as other:

@@ -326,25 +326,31 @@ def is_busy(s):
     return s.steer("GET", "/v1/sample").json()["simulating"]
 
 
+def simulated_in_time(s, attempt):
+    """Simulates a long log. Returns what was replayed when the answer was due, or None if the host was too busy to replay any of it."""
+    begun = Begun(s)
+    until(lambda: is_busy(s), "it runs")
+    again = s.steer("POST", "/v1/simulate", {"input": "combined", "log": ""})
+    if again.status == 503:
+        refused(again, 503, "only one at a time")
+        expect(again.headers["Retry-After"], "5")
+    expect(s.check(path="/a/1", ip=f"10.0.0.{attempt}").status, 200, "decisions go on")
+    status, found = begun.answer()
+    until(lambda: not is_busy(s), "the next one can begin")
+    if status == 504:
+        has(found["error"], "did not end in time")
+        return None
+    expect((status, found["input"]["complete"]), (200, False), found["input"])
+    has(found["input"]["stopped"], "the answer is due")
+    expect(found["now"]["requests"], found["input"]["replayed"])
+    return found["input"] if found["input"]["replayed"] else None
+
+
 def test_one_at_a_time_and_in_time():
     """A second simulation has to wait. The first is answered before the time of its request ends, with what it has."""
     with Checked("--request", "5s", rules=document(RULES)) as s:
-        begun = Begun(s)
-        until(lambda: is_busy(s), "it runs")
-        again = s.steer("POST", "/v1/simulate", {"input": "combined", "log": ""})
-        if again.status == 503:
-            refused(again, 503, "only one at a time")
-            expect(again.headers["Retry-After"], "5")
-        expect(s.check(path="/a/1", ip="10.0.0.1").status, 200, "decisions go on")
-        status, found = begun.answer()
-        if status == 504:  # on a busy host
-            has(found["error"], "did not end in time")
-        else:
-            expect((status, found["input"]["complete"]), (200, False), found["input"])
-            has(found["input"]["stopped"], "the answer is due")
-            expect(0 < found["input"]["part"] < 1, True, found["input"])
-            expect(found["now"]["requests"], found["input"]["replayed"])
-        until(lambda: not is_busy(s), "the next one can begin")
+        found = next(filter(None, (simulated_in_time(s, 1 + i) for i in range(10))))
+        expect(0 < found["part"] < 1, True, found)
 
 
 def test_a_client_that_leaves_ends_it():

@@ -81,6 +81,28 @@ def test_first_start():
         expect({"admin-token", "cells", "rules.db"} - set(os.listdir(data)), set(), "what the data folder has")
 
 
+def test_greeting_suggests_what_a_rule_counts():
+    """What to try is for a rule that is there, and never one of the subjects of the README's tour."""
+    limits = "by: [user], limits: [ 9 per 1m ] } ]"
+    for rules, part in (
+        ("rules: [ { id: a, match: { event: transfer }, " + limits, '"event": "transfer", "user": "somebody"'),
+        ("rules: [ { id: a, match: { event: \"x' y\" }, " + limits, '"method": "GET"'),
+        ("rules: []", '"method": "GET"'),
+    ):
+        with scratch() as folder:
+            path = os.path.join(folder, "rules.yaml")
+            with open(path, "w", encoding="ascii") as file:
+                file.write(rules)
+            words = [WEIR, "serve", "--data", os.path.join(folder, "data"), "--rules", f"file:{path}", *ANY]
+            with running(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+                greeting = "".join(iter(process.stdout.readline, "Try a decision:\n"))
+                commands = [process.stdout.readline() for _ in range(2)]
+                has(commands[0], part)
+                has(greeting, "weir 0.")
+                done = subprocess.run(["bash", "-c", "".join(commands)], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+                has(done.stdout, "HTTP/1.1 200 OK")
+
+
 def test_greeting_on_a_terminal():
     """The token is shown on a terminal."""
     with scratch() as folder:
@@ -321,3 +343,11 @@ def test_page_has_the_options():
     with open(os.path.join(ROOT, "docs", "service.md"), encoding="utf-8") as page:
         if table not in page.read():
             raise AssertionError(f"docs/service.md has another table; this is the one:\n{table}")
+
+
+def test_no_rule_is_left():
+    with Service(rules='rules: [{ id: r, match: { event: e }, limits: "1 per 1h" }]\n') as s:
+        with open(s.rules_file, "w", encoding="utf-8") as file:
+            file.write("rules: []\n")
+        said = until(lambda: [entry for entry in s.events("rules") if "every request passes" in entry["message"]], "it is said")
+        expect([entry["level"] for entry in said], ["warning"])

@@ -152,7 +152,7 @@ def test_files_are_checked_at_the_start(ca):
         ("rediss://h?ca=/nowhere/ca.pem", ("/nowhere/ca.pem", "No such file")),
         (f"rediss://h?ca={ca.key}", (ca.key,)),
         (f"rediss://h?cert={ca.server[0]}&key={ca.key}", (ca.key, "mismatch")),
-        ("redis://h?password_file=/nowhere/secret", ("password_file", "/nowhere/secret", "No such file")),
+        ("redis://h?password_file=/nowhere/secret", ("/nowhere/secret, the password_file of the store's address", "No such file")),
         ("redis://h?ca=/x", ("ca", "rediss://")),
     ):
         with pytest.raises(AssertionError) as why, Service("--counters", address, rules=RULES):
@@ -225,7 +225,7 @@ tls-replication yes
 requirepass {secret}
 sentinel monitor fleet 127.0.0.1 {master} 1
 sentinel down-after-milliseconds fleet 600000
-sentinel failover-timeout fleet 1000
+sentinel failover-timeout fleet 60000
 """
 
 

@@ -137,6 +137,34 @@ def test_history_has_the_name(sent, wanted):
         until(lambda: names() == [wanted] * 2, names)
 
 
+def test_history_has_the_resets_of_redis_clients(store):
+    """With a store another thread resets, and without one the thread that decides."""
+    for counters in ((), ("--counters", f"redis://127.0.0.1:{store.port}")):
+        with Checked(*counters, rules=None) as s:
+            secret = add(s, "ann", "admin")
+            in_force(s, 4)
+            for token_sent, name in ((s.token, "admin"), (secret, "ann")):
+                s.check(event="ocr", key="u")
+                with Wire(s) as wire:
+                    expect((wire.ask("AUTH", token_sent), wire.ask("WEIR.RESET", "ocr", "u")), ("OK", "OK"))
+                    expect(isinstance(wire.ask("WEIR.RESET", "ocr", "nobody"), Error), True, "and is not recorded")
+                newest = lambda: s.steer("GET", "/v1/history?most=1").json()["events"][0]
+                until(lambda: newest()["who"] == f"redis client ({name})", newest)
+                expect([newest()[of] for of in ("what", "rule", "table", "row")], ["reset", "ocr", "subject", "u"])
+                has(s.events("change")[-1]["message"], f"reset by redis client ({name}) from 127.0.0.1")
+
+
+def test_a_name_has_no_hidden_characters():
+    """Such as U+202E, which lets the text after it run backwards."""
+    with Checked(rules=None) as s:
+        for name in ("ann\u202e", "an\u200bn", "\u2066ann", "an\u00adn", "an\tn", "ann\ufeffa"):
+            put = s.steer("PUT", "/v1/rules/ocr/overrides/x", json.loads(OVERRIDE), {"X-Weir-Author": name.encode().decode("latin-1")})
+            expect((put.status, "invisible characters" in put.body.decode()), (400, True), repr(name))
+        put = s.steer("PUT", "/v1/rules/ocr/overrides/x", json.loads(OVERRIDE), {"X-Weir-Author": "Zoë 安".encode().decode("latin-1")})
+        expect(put.status in (200, 201), True, put.body)
+        expect(s.steer("GET", "/v1/history?most=1").json()["events"][0]["who"], "Zoë 安")
+
+
 def test_nobody_signs_with_the_name_of_another():
     with Checked(rules=None) as s:
         with open(os.path.join(s.data, "operate-token"), encoding="ascii") as file:

@@ -1,19 +1,15 @@
 /* Tokens: those of the host, those with names, and the file of these. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "serve/config.h"
 #include "serve/token_list.h"
+
+#include "files.h"
 
 CLEANUP_POINTER(struct tokens *, tokens_unref);
 
@@ -48,14 +44,6 @@ static int clean_up(void **state)
     int r = rmdir(p->folder);
     free(p);
     return r;
-}
-
-static void write_text(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
 }
 
 static void read_text(const char *path, char *ret, size_t size)

@@ -147,6 +147,12 @@ static int64_t store_offset_us(const struct store *store)
     return -host_of(store)->ahead_us;
 }
 
+static void end_call(struct store_call *call, enum store_result result)
+{
+    call->result = result;
+    store_call_answered(call);
+}
+
 /* True: it was let through. */
 static bool decide(struct store_call *call)
 {
@@ -154,9 +160,8 @@ static bool decide(struct store_call *call)
     struct window window = window_at(w.now_us);
     call->server_us = w.now_us;
     assert_true(call->rule_count == 1 && call->rules[0].cell_count == 1);
-    call->result = STORE_DECIDED;
     if (w.calendar && cell->window.end_us <= w.now_us) { /* one that is delivered a day later */
-        call->result = STORE_STALE;
+        end_call(call, STORE_STALE);
         return false;
     }
     if (w.calendar)
@@ -166,11 +171,13 @@ static bool decide(struct store_call *call)
                                               : model_look(&w.limit, &window, &w.cell, w.now_us, cell->cost);
     cell->state = (struct limit_state){ 0 };
     call->allowed = cell->fits = call->rules[0].fits = answer.fits;
+    end_call(call, STORE_DECIDED);
     return answer.fits;
 }
 
 static void store_post(struct store *store, struct store_call *call)
 {
+    uint64_t debt = call->rules[0].cells[0].debt;
     call->link = NULL;
     switch (w.mood) {
     case IS_LATE:
@@ -181,15 +188,16 @@ static void store_post(struct store *store, struct store_call *call)
         decide(call);
         break;
     case LOSES_CHARGED:
-        w.lost += call->rules[0].cells[0].debt;
+        w.lost += debt;
         w.lost += decide(call) ? call->rules[0].cells[0].cost : 0;
-        call->result = STORE_LOST;
+        call->rules[0].cells[0].debt = debt;
+        end_call(call, STORE_LOST);
         break;
     case LOSES_UNCHARGED:
-        call->result = STORE_LOST;
+        end_call(call, STORE_LOST);
         break;
     default:
-        call->result = STORE_FAILED;
+        end_call(call, STORE_FAILED);
     }
     call->done(call);
 }
@@ -285,7 +293,7 @@ static void deliver(struct host *host, bool charged)
     for (size_t i = 0; i < store->late_count; i++) {
         struct late_call late = store->late[i];
         struct model_limit share = share_of();
-        late.call->result = STORE_LOST;
+        end_call(late.call, STORE_LOST);
         bool allowed = charged && decide(late.call);
         if (late.passed && allowed)
             model_refund(&share, &late.counted, &host->standin, late.counted.taken_us);

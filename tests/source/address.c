@@ -79,6 +79,8 @@ static void test_servers(void **state)
           "mysql://u@localhost/db?socket=/run/m.sock", 0, SOURCE_MYSQL },
         { "postgres://h/db?password=secret&sslpassword=secret2&a=b", "", "secret", "h", "db", "sslpassword=secret2&a=b",
           "postgres://h/db?a=b", 0, SOURCE_POSTGRES },
+        { "mysql://u@h/db?password_file=/p%26w&ssl-mode=verify", "u", "", "h", "db", "ssl-mode=verify",
+          "mysql://u@h/db?password_file=/p%26w&ssl-mode=verify", 0, SOURCE_MYSQL },
         { "postgres://", "", "", "", "", "", "postgres://", 0, SOURCE_POSTGRES },
         { "mysql://:secret@host", "", "secret", "host", "", "", "mysql://host", 0, SOURCE_MYSQL },
     };
@@ -104,10 +106,14 @@ static void test_environment(void **state)
     (void)state;
     setenv("WEIR_DB_PASSWORD", "from%41env", 1);
     struct source_address a = good("mysql://user@host/db"), b = good("mysql://user:own@host/db"), c = good("sqlite:x");
+    struct source_address d = good("postgres://user@host/db?password_file=/run/p%26w");
     assert_string_equal(a.password, "from%41env");
     assert_string_equal(a.shown, "mysql://user@host/db");
     assert_string_equal(b.password, "own");
     assert_string_equal(c.password, "");
+    assert_string_equal(d.password, "");
+    assert_string_equal(d.password_file, "/run/p&w");
+    address_done(&d);
     address_done(&a);
     address_done(&b);
     address_done(&c);
@@ -124,6 +130,7 @@ static void test_wrong(void **state)
     is_bad("redis://user:secret@host", "unknown kind of source \"redis\"");
     is_bad("sqlit:rules.db", "unknown kind of source \"sqlit\"");
     is_bad("mysql:user:secret@host/db", "followed by //");
+    is_bad("mysql//user:secret@host/db", "does not begin with its kind");
     is_bad("sqlite://rules.db", "sqlite:rules.db");
     is_bad("mysql://user:secret/1@host/db", "port");
     is_bad("mysql://user:sec%ret@host/db", "password");
@@ -132,6 +139,7 @@ static void test_wrong(void **state)
     is_bad("mysql://user:secret@host:0/db", "1 to 65535");
     is_bad("mysql://user:secret@host:70000/db", "1 to 65535");
     is_bad("postgres://host/db?password=secret%", "part after ?");
+    is_bad("postgres://u:secret@host/db?password_file=/p", "leave out one");
     memset(text, 'a', 5000);
     is_bad(text, "longer than 4096");
     free(text);

@@ -18,7 +18,7 @@ static void plans_and_units_are_set(void **state)
     bad(set(source, "api", "plan", ""), "plans: needs `plan`");
     struct source_reading reading = { 0 };
     good(source_read(source, NULL, &reading, &error));
-    const struct rule *rule = &reading.rules->rules[0];
+    const struct rule *rule = reading.rules->rules[0];
     assert_int_equal(rule->plan_count, 2);
     assert_int_equal(rule->plans[0].limits[0].max, 2);
     assert_int_equal(rule->plans[1].limits[0].max, 3);
@@ -47,7 +47,7 @@ static void slots_and_holds_are_set(void **state)
     expect_rules(source, NULL, "run 8 concurrent (ttl 10s)");
     struct source_reading reading = { 0 };
     good(source_read(source, NULL, &reading, &error));
-    assert_int_equal(reading.rules->rules[0].hold_max_percent, 25);
+    assert_int_equal(reading.rules->rules[0]->hold_max_percent, 25);
     source_reading_done(&reading);
     good(set(source, "run", "hold_max", ""));
     good(set(source, "run", "ttl", ""));

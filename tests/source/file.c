@@ -55,13 +55,13 @@ static void a_file_is_read_with_its_lines(void **state)
     assert_int_equal(reading.row_count, 4);
     assert_true(sv_eq(reading.rows[1].rule, SV("a")));
     assert_true(sv_eq(reading.rows[1].text, SV("{\"id\":\"a\",\"limits\":[\"1 per 1s\"]}")));
-    assert_ptr_equal(reading.rows[1].parsed, &reading.rules->rules[0]);
+    assert_ptr_equal(reading.rows[1].parsed, reading.rules->rules[0]);
     /* One that is bad is in the list. */
     assert_true(sv_eq(reading.rows[2].text, SV("{\"id\":\"b\",\"limits\":[\"x\"]}")));
     assert_null(reading.rows[2].parsed);
     assert_true(source_problem_is_of(&reading.problems[0], &reading.rows[2]));
     assert_false(source_problem_is_of(&reading.problems[0], &reading.rows[1]));
-    assert_ptr_equal(reading.rows[3].parsed, &reading.rules->rules[1]);
+    assert_ptr_equal(reading.rows[3].parsed, reading.rules->rules[1]);
     assert_false(reading.rows[3].enabled);
     source_reading_done(&reading);
     bad(source_remove(source, SV("a"), me, &error), "weir does not change a file with errors");
@@ -154,11 +154,11 @@ static void a_file_is_changed_through_the_model(void **state)
     struct source_reading reading;
     good(source_read(source, NULL, &reading, &error));
     assert_false(reading.rows[1].enabled);
-    assert_int_equal(reading.rules->rules[0].mode, MODE_OFF);
+    assert_int_equal(reading.rules->rules[0]->mode, MODE_OFF);
     source_reading_done(&reading);
     good(source_enable(source, SV("b"), true, me, &error));
     good(source_read(source, NULL, &reading, &error));
-    assert_int_equal(reading.rules->rules[0].mode, MODE_SHADOW);
+    assert_int_equal(reading.rules->rules[0]->mode, MODE_SHADOW);
     source_reading_done(&reading);
     bad(source_enable(source, SV("nobody"), true, me, &error), "there is no rule nobody");
     good(set(source, "b", "mode", ""));

@@ -241,7 +241,8 @@ static pid_t spawn_mariadb(const struct keeper *k)
     arg(&args, "--bind-address=127.0.0.1");
     arg(&args, "--pid-file=%s/pid", k->folder);
     arg(&args, "--init-file=%s/init.sql", k->folder);
-    const char *tls = getenv("WEIR_TEST_TLS"); /* a folder with a certificate and its key; PostgreSQL is told by SQL */
+    const char *tls =
+        getenv("WEIR_TEST_DATABASE_TLS"); /* a folder with a certificate and its key; PostgreSQL is told by SQL */
     if (tls) {
         arg(&args, "--ssl-cert=%s/server.pem", tls);
         arg(&args, "--ssl-key=%s/server.key", tls);

@@ -3,12 +3,14 @@
 The servers are in modules of their own: service (weir serve), gateway (nginx), store (Redis), databases; their fixtures are in
 tests/conftest.py."""
 
+import atexit
 import contextlib
 import json
 import math
 import os
 import random
 import re
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -19,7 +21,18 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # The build that is tested: a folder, from the root of the tree.
 BUILD = os.path.join(ROOT, os.environ.get("WEIR_BUILD", "build"))
 WEIR = os.path.join(BUILD, "weir")
-UNWANTED = ("COLUMNS", "TZDIR", "WEIR_FROM", "WEIR_DB_PASSWORD", "WEIR_REDIS_PASSWORD")
+
+
+def memory_folder():
+    """For the tables of services: in memory as they are for users, and gone when the tests end."""
+    path, owner = tempfile.mkdtemp(prefix="weir-tests-", dir="/dev/shm"), os.getpid()
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(path, ignore_errors=True))
+    return path
+
+
+if os.access("/dev/shm", os.W_OK):
+    os.environ["RUNTIME_DIRECTORY"] = memory_folder()
+UNWANTED = ("COLUMNS", "TZDIR", "WEIR_FROM", "WEIR_DB_PASSWORD", "WEIR_REDIS_PASSWORD", "WEIR_SENTINEL_PASSWORD", "CREDENTIALS_DIRECTORY")
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if name not in UNWANTED},
     "LC_ALL": "C.UTF-8",

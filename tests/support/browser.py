@@ -169,6 +169,10 @@ class Browser:
 
         until(action, f"{name!r} is filled")
 
+    def escape(self):
+        """Presses the key as a person does: wherever one is."""
+        webdriver.ActionChains(self.driver).send_keys("\ue00c").perform()
+
     def dialog(self):
         return self.find("dialog[open]")[-1]
 

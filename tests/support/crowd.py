@@ -17,7 +17,8 @@ from support.wire import Gone, Wire, words
 
 DENIED_RETRY_MS = 1000  # a refusal for want of the store says so; the windows of these tests last for a year
 PIPELINE = 8
-EVENTS = {"does not answer": "down", " answers (": "up", "is now another server": "replaced", "has lost its data": "emptied"}
+EVENTS = {"does not answer": "down", ") answers": "up", " answers (": "up", "is now another server": "replaced",
+          "has taken the place of": "replaced", "has lost its data": "emptied"}
 COUNTS = ("late", "failed", "lost", "unsent", "refunded", "breaker_opened", "replaced", "emptied", "reconciled_tokens")
 STARTS = 3
 LEASES = ("lease_slices", "lease_tokens_lent", "lease_tokens_returned")
@@ -178,9 +179,13 @@ class Crowd:
         return took[len(took) // 2], took[-1]
 
     def takes_turns(self):
-        """Until each client was answered everything that it had asked by now, and something that it asked since."""
+        """Until each client has noted all answers to what it had asked by now, or has ended."""
         before = dict(self.turns)
-        until(lambda: all(self.turns[thread] >= before[thread] + 2 for thread in self.threads), "each client is answered")
+
+        def has_turned(thread):
+            return self.turns[thread] >= before[thread] + 2 or not thread.is_alive()
+
+        until(lambda: all(map(has_turned, self.threads)), "each client is answered")
 
     # ---- one of them ----
 

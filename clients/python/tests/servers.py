@@ -166,6 +166,8 @@ class Service(Process):
             str(self.cells.parent),
             "--rules",
             str(self.rules),
+            "--cells-memory",
+            "none",
             "--cells-keys",
             "10000",
             *where,

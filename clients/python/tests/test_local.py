@@ -75,8 +75,8 @@ def test_the_library_is_found_by_the_linker() -> None:
 
 
 def test_a_missing_library_says_what_to_do() -> None:
-    said = open_with({"WEIR_LIBRARY": "/nowhere/libweir.so.3"})
-    assert "libweir.so.3 was not found (/nowhere/libweir.so.3: " in said and "WEIR_LIBRARY" in said
+    said = open_with({"WEIR_LIBRARY": "/nowhere/libweir.so.4"})
+    assert "libweir.so.4 was not found (/nowhere/libweir.so.4: " in said and "WEIR_LIBRARY" in said
 
 
 def test_another_library_is_refused() -> None:

@@ -1,25 +1,30 @@
 -- Decides on the cells of some plans, one plan after another: look at all cells of a plan, then take all.
 --
---   KEYS      of each plan one for each rule, shadows last
---   ARGV[1]   doubles: now or 0; for each plan: 1 to charge, 2 to charge and hold, rules, cells in all; for each rule: cells, 1
+--   KEYS      of each plan one for each rule, shadows last. Or none: then ARGV has them
+--   ARGV[1]   doubles: now or 0; for each plan: 1 to charge, 2 to charge and hold, 0 to look, -1 to look for a request that is to
+--             be charged; rules, cells in all; for each rule: cells, 1
 --             if it is a shadow; for each of its cells: algorithm (8 more with overdraft; 16 more: charged
 --             whether or not there is room, 32 more: the cost is given back, both whatever the others say; such rules come
 --             first), max, debt, cost, and: bucket per, capacity, 0 · fixed and
 --             sliding per, 0, 0 · calendar start, end, end of the next window · slots the time of the hold, 0, 0; of a plan that
 --             holds: its number, and for each cell: for how long, how much of its cost, kind (0: it is not held, 1: released when
 --             it is over, 2: kept then), nth
---   ARGV[2…]  the field of each cell
+--   ARGV[2…]  the field of each cell. Without KEYS, of each plan its keys and then the fields of its cells: so the plans of a call may
+--             be in different slots of a cluster. Redis lets scripts without a line "#!" use all keys of the node; it wants
+--             declared ones to be in one slot
 --
 -- Answers for each plan: a status and the clock as doubles; the state of each cell; unless all fit, a byte for each rule and
 -- each of its cells, '1' if it has room. Only a status of 0 and the clock: this is in neither of the two windows that were
--- passed. A status of 4, the clock, a length and so many bytes: why it cannot be decided on; nothing is changed by it then.
+-- passed. A status of 4, the clock, a length and so many bytes: why it cannot be decided on; nothing is changed by it then. The text
+-- begins with TRYAGAIN if a key is on another node.
 --@ names.lua
 local now, at = unpack('<d', packed)
 --@ clock.lua
+if not KEYS[1] then KEYS = ARGV end
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 
 -- The keys of the plan stand behind so many others, and its fields from there on; `at` is where its rules are.
-local function decide(keys, fields, at, charge, rules, held)
+local function decide(keys, fields, at, charge, rules, held, mends)
   -- Look at all. Tables are made with some room, and only if needed: growing one costs as much as a command.
   local cells, shadow, states, fits, need, spare -- of the rule at hand
   local plan = rules > 1 and {} -- of each, if there are many
@@ -124,9 +129,9 @@ local function decide(keys, fields, at, charge, rules, held)
         --@ refuse_plan.lua
       end
       -- The plan is judged again, from its first rule on: that may have the same key.
-      if folded then return decide(keys, fields, begins, charge, rules, held) end
+      if folded then return decide(keys, fields, begins, charge, rules, held, mends) end
       -- A clock that was wrong is put right in cells that refuse for it, as src/engine does.
-      if moved and (debt > 0 or charge and (shadow == 0 or passed) and not back and (max == 0 or not room)) then
+      if moved and (debt > 0 or mends and (shadow == 0 or charge and passed) and not back and (max == 0 or not room)) then
         changed = changed or {}
         changed[cell] = true
       end
@@ -196,8 +201,9 @@ while at <= size do
   local charge, rules, cells
   charge, rules, cells, at = unpack('<ddd', packed, at)
   local rest = at + 16 * rules + 56 * cells
+  if KEYS == ARGV then keys, fields = fields, fields + rules end
   count = count + 1
-  answers[count] = decide(keys, fields, at, charge > 0, rules, charge == 2 and rest)
+  answers[count] = decide(keys, fields, at, charge > 0, rules, charge == 2 and rest, charge ~= 0)
   keys, fields, at = keys + rules, fields + cells, charge == 2 and rest + 8 + 32 * cells or rest
 end
 return count == 1 and answers[1] or table.concat(answers)

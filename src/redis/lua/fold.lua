@@ -1,10 +1,14 @@
 -- Gives back what holds of `key` had that are over. They can be settled for a while longer, as long as their window lasts and for
 -- a day at most: until then they stay, with a negative time at which they are dropped. Makes `folded`: something was over. Or
--- `why` they cannot be read.
+-- `why` they cannot be read. If they are on another node, and the plan reserves nothing (not `held`), nothing is folded: a refusal
+-- is safe.
 local holds = key .. ':h'
 local over = pcall('ZRANGEBYSCORE', holds, 1, now, 'LIMIT', 0, 500)
 why, folded = over.err, over[1]
+if why and not held and why:find('non local key', 1, true) then why = nil end
 if folded then
+  -- This comes first: a set that becomes empty is gone, and while its slot moves the next command for it would fail.
+  call('ZREMRANGEBYSCORE', holds, -now, -1)
   --@ amend.lua
   local states = {}
   repeat
@@ -29,8 +33,7 @@ if folded then
       if drop > now then call('ZADD', holds, -drop, member) else call('ZREM', holds, member) end
     end
     local all = #over < 500
-    over = all or call('ZRANGEBYSCORE', holds, 1, now, 'LIMIT', 0, 500)
+    over = all or pcall('ZRANGEBYSCORE', holds, 1, now, 'LIMIT', 0, 500)
   until all
   for field, state in pairs(states) do call('HSET', key, field, state) end
-  call('ZREMRANGEBYSCORE', holds, -now, -1)
 end

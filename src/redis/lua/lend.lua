@@ -12,7 +12,7 @@ local now, algorithm, max, debt, a, b, c, need, lacks, slice, hosts = unpack('<d
 --@ clock.lua
 
 -- If there is too little, holds that are over may have some.
-local finish, length, count, moved, begun, why, folded
+local finish, length, count, moved, begun, why, folded, held
 repeat
   local value = pcall('HGET', key, field)
   if type(value) == 'table' then value, why = false, value.err end

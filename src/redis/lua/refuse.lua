@@ -1,5 +1,5 @@
--- `why` the field of a key cannot be read.
+-- `why` the field of a key cannot be read, as an error.
 do
-  local name = (key .. ' ' .. field):gsub('%c', '?')
-  return redis.error_reply('BADSTATE ' .. name .. ': ' .. why .. '; delete the key, or give weir a prefix of its own')
+  --@ reason.lua
+  return redis.error_reply(text)
 end

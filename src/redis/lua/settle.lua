@@ -17,7 +17,9 @@
 -- that message may be lost, and others may come before it. So whoever comes first enters it, and its settlement leaves a mark,
 -- which says that it is not to be entered any more. All of that ends with its window, and a day after the end of the hold.
 --
--- Answers how many cells have changed, an integer: no charge of a subject that was forgotten since.
+-- Answers how many cells have changed, an integer: no charge of a subject that was forgotten since. All or nothing: everything is
+-- looked at before the first write. While the slot moves, a key that is not here may be on another node, so the answer is an error
+-- unless all three are here.
 --@ names.lua
 local now, taken, ends, id, what, at = unpack('<ddddd', packed)
 local mark, DAY = ARGV[2], 86400000000
@@ -53,13 +55,14 @@ end
 local function leave_mark(holds, nth, need)
   if mark == '' then return end
   if need < 1000000 then need = 1000000 end
-  call('ZREMRANGEBYSCORE', holds, -now, -1)
   call('ZADD', holds, -(now + need), 'm' .. mark .. pack('<H', nth))
+  call('ZREMRANGEBYSCORE', holds, -now, -1)
   stay(holds, need)
 end
 
--- Returns the time of a hold of a slice, as time_of does. Nothing: it was settled, or it is too late. Whoever settles it leaves a
--- mark; the others enter it if it is not there. It lasts from now on, since the clock that `taken` was told by may have stepped.
+-- Returns the time of a hold of a slice, as time_of does, and whether it is not there. Nothing: it was settled, or it is too late.
+-- Whoever settles it leaves a mark; the others enter it if it is not there. It lasts from now on, since the clock that `taken` was
+-- told by may have stepped.
 local function time_in_slice(holds, member, nth, lasts)
   local good = math.min(ends, taken + DAY) + DAY - now -- no hold is reserved for longer than a day
   if lasts <= 0 or good <= 0 or not is_first(holds, nth) then return end
@@ -71,21 +74,41 @@ local function time_in_slice(holds, member, nth, lasts)
     call('ZADD', holds, time, member)
     stay(holds, lasts)
   end
-  return time or what == 0 and ends
+  return time or what == 0 and ends, not time
 end
 
-local cell, given = 2, 0
+-- Of each rule: whether its subject was forgotten since, which is seldom, and what its fields are. A key that stands twice is read
+-- again when the first of its rules has changed it.
+local all_freed, all_stored, cell, given, begins = {}, {}, 2, 0, at
 for rule = 1, #KEYS do
   local key, cells = KEYS[rule]
-  local holds = key .. ':h'
   cells, at = unpack('<d', packed, at)
-  local freed = call('GET', key .. ':freed')
-  freed = freed and taken <= (tonumber(freed) or taken)
-  local stored = pcall('HMGET', key, spread(ARGV, cell + 1, cell + cells))
+  local field, stored, why = ARGV[cell + 1], pcall('HMGET', key, spread(ARGV, cell + 1, cell + cells))
+  local freed = pcall('GET', key .. ':freed')
+  local here = type(freed) == 'string' and pcall('EXISTS', key, key .. ':h')
   if stored.err then
-    local field, why = ARGV[cell + 1], stored.err
+    why = stored.err
+  elseif type(freed) == 'table' then
+    why = freed.err
+  elseif type(here) == 'table' then
+    why = here.err
+  end
+  if why then
     --@ refuse.lua
   end
+  for other = 1, rule - 1 do
+    if KEYS[other] == key then stored = false end
+  end
+  all_freed[rule], all_stored[rule] = freed and taken <= (tonumber(freed) or taken), stored
+  cell, at = cell + cells, at + 80 * cells
+end
+
+cell, at = 2, begins
+for rule = 1, #KEYS do
+  local key, freed, stored, cells = KEYS[rule], all_freed[rule], all_stored[rule]
+  local holds = key .. ':h'
+  cells, at = unpack('<d', packed, at)
+  stored = stored or call('HMGET', key, spread(ARGV, cell + 1, cell + cells))
   for i = 1, cells do
     local algorithm, kind, nth, amount, to, origin, max, per, off, ttl, state, need, member
     algorithm, kind, nth, amount, to, origin, max, per, off, ttl, at = unpack('<dddddddddd', packed, at)
@@ -93,16 +116,16 @@ for rule = 1, #KEYS do
     local field, from, rate, length = ARGV[cell], amount, max, per
     if kind > 0 then
       --@ name_hold.lua
-      local time
+      local time, absent
       if off == 0 then
         time = time_of(holds, member)
       elseif not freed then
-        time = time_in_slice(holds, member, nth, origin + off - now)
+        time, absent = time_in_slice(holds, member, nth, origin + off - now)
       end
       if what == 1 then
         given = given + renew(key, algorithm, length, holds, member, time, ttl)
       elseif what == 0 and time then
-        call('ZREM', holds, member)
+        if not absent then call('ZREM', holds, member) end
         if time < 0 and kind == 1 then from = 0 end
         state, need = amend(algorithm, stored[i], from, to, origin, rate, length, off)
         given = given + 1

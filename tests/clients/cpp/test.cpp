@@ -273,6 +273,19 @@ static void charges_afterwards()
     EXPECT(!weir.check(weir::request("ocr", "u1", 0), noon) && weir.check(weir::request("ocr", "u2", 1), noon));
 }
 
+static void prepared_checks()
+{
+    weir::handle weir(with(rules));
+    auto made = weir.prepare(weir::request().event("ocr"), "key");
+    weir::prepared ocr = std::move(made);
+    for (int i = 0; i < 3; i++) {
+        auto plain = weir.check(weir::request("ocr", "u1", 1), noon), same = ocr.check("u2", 1, noon);
+        EXPECT(plain.allowed() == same.allowed() && plain.remaining() == same.remaining() && plain.rule() == same.rule());
+    }
+    EXPECT(thrown<weir::error>([&] { weir.prepare(weir::request().event("ocr"), "ip"); }) ==
+           "only `key` or `user` can vary");
+}
+
 static void gives_back_what_an_exception_leaves()
 {
     weir::handle weir(with(rules));
@@ -462,6 +475,7 @@ int main(int argc, char **argv)
     run("refund gives back", gives_back);
     run("a hold is settled, cancelled, moved", holds_and_settles);
     run("costs that are known only afterwards", charges_afterwards);
+    run("prepared checks", prepared_checks);
     run("a charge is given back when an exception leaves", gives_back_what_an_exception_leaves);
     run("its functions are asked and told", asks_and_tells_its_functions);
     run("headers and addresses", knows_headers_and_addresses);

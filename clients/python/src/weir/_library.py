@@ -14,9 +14,9 @@ from typing import Any, List
 
 from ._verdict import WeirError
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 AS_HELD = 2**64 - 1  # a cost of weir_settle
-NAME = "libweir.so.3"
+NAME = "libweir.so.4"
 # Where it is installed to, but not found without `ldconfig`.
 FOLDERS = (f"/usr/local/lib/{sysconfig.get_config_var('MULTIARCH')}", "/usr/local/lib", "/usr/local/lib64")
 
@@ -79,6 +79,7 @@ class Left(ctypes.Structure):
         ("refuses", c_bool),
         ("reading", c_uint8),
         ("remaining", c_uint64),
+        ("given_max", c_uint64),
         ("more_ms", c_int64),
         ("reset_ms", c_int64),
         ("window_ms", c_int64),
@@ -96,6 +97,7 @@ class CRequest(ctypes.Structure):
         ("header_count", c_size_t),
         ("descriptor", POINTER(Header)),
         ("descriptor_count", c_size_t),
+        ("peer_bytes", Str),
         ("given_max", c_uint64),
         ("given_window_ms", c_uint64),
         ("cost", c_uint64),
@@ -197,6 +199,8 @@ class StoreStatus(ctypes.Structure):
         ("configured", c_bool),
         ("up", c_bool),
         ("hosts", c_uint32),
+        ("nodes", c_uint32),
+        ("nodes_up", c_uint32),
         ("offset_us", c_int64),
         ("counts", c_uint64 * 14),
         ("address", c_char * 200),

@@ -3,6 +3,7 @@ package io.weir.spring
 import io.lettuce.core.RedisCommandExecutionException
 import io.lettuce.core.RedisCommandTimeoutException
 import io.lettuce.core.RedisURI
+import io.lettuce.core.SslVerifyMode
 import java.io.IOException
 import java.net.ConnectException
 import java.net.UnknownHostException
@@ -13,11 +14,12 @@ import java.util.concurrent.TimeoutException
 /** Reads weir.url. What is wrong with it is told without it: there may be a token in it. */
 internal fun address(url: String): RedisURI = runCatching { read(url) }.getOrNull() ?: throw Mistake(
     "weir.url is no address",
-    "Write it as redis://HOST:PORT or redis://:TOKEN@HOST:PORT, with special characters in the token as %2F",
+    "Write it as redis://HOST:PORT, rediss://HOST:PORT (with TLS) or redis://:TOKEN@HOST:PORT, with special characters in the token as %2F",
 )
 
 private fun read(url: String): RedisURI? {
     val uri = RedisURI.create(url).apply { timeout = PATIENCE }
+    uri.setVerifyPeer(SslVerifyMode.FULL) // whatever the address says
     if (uri.socket != null) return uri
     // A name with a `_`, as Docker gives them, Lettuce does not take apart; and it takes the port of Redis if none is said.
     NAME_AND_PORT.matchEntire(uri.host)?.destructured?.let { (name, port) ->
@@ -40,7 +42,7 @@ private const val WEIR_PORT = 6380
 internal fun reason(error: Throwable): String {
     val causes = generateSequence(error) { it.cause }.toList()
     val text = (causes.last().message ?: causes.last().javaClass.simpleName).replace(NETTY, "").take(TEXT)
-    return when {
+    return tlsReason(causes) ?: when {
         causes.any { it is TimeoutException || it is RedisCommandTimeoutException } -> "it does not answer"
         causes.any { it is UnknownHostException } -> "there is no host of that name"
         text.startsWith("NOAUTH") -> "it wants a token, as in weir.url=redis://:TOKEN@HOST:PORT"
@@ -53,7 +55,7 @@ internal fun reason(error: Throwable): String {
     }
 }
 
-private const val PORT_HINT = "Is it weir's port for Redis clients (6380)?"
+internal const val PORT_HINT = "Is it weir's port for Redis clients (6380)? With TLS write rediss://"
 private val HANGS_UP = Regex("prematurely|Broken pipe|reset")
 
 /** What it puts before the system's own words. */

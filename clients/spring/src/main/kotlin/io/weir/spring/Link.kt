@@ -28,14 +28,20 @@ internal object NoConnection : RuntimeException("there is no connection to weir"
  * Lettuce would make a lost one anew, but not a first one that failed, nor a silent one: here one way serves for all three.
  *
  * @param meanwhile what becomes of calls while there is none, for the log
+ * @param tls the certificates, if the address has TLS
  * @param keepAlive the time between signs of life
  */
-internal class Link(url: String, private val meanwhile: String, private val keepAlive: Duration = KEEP_ALIVE) : AutoCloseable {
+internal class Link(
+    url: String,
+    private val meanwhile: String,
+    private val tls: Tls = Tls(WeirProperties.Ssl(), null),
+    private val keepAlive: Duration = KEEP_ALIVE,
+) : AutoCloseable {
     private val log = LoggerFactory.getLogger(Link::class.java)
-    private val uri = address(url)
+    private val uri = address(url).also { tls.check(it.isSsl) }
     private val name = uri.socket ?: "${uri.host}:${uri.port}"
     private val resources = DefaultClientResources.builder().ioThreadPoolSize(2).computationThreadPoolSize(2).build()
-    private val client = RedisClient.create(resources).apply { options = OPTIONS }
+    private val client = RedisClient.create(resources)
 
     @Volatile private var current: Connection? = null
     @Volatile private var silentSince = 0L
@@ -78,7 +84,11 @@ internal class Link(url: String, private val meanwhile: String, private val keep
 
     private fun attempt(): CompletableFuture<Unit> {
         if (closed) return CompletableFuture.completedFuture(Unit)
-        return CompletableFuture.completedFuture(uri).thenCompose { client.connectAsync(StringCodec.UTF8, it) }
+        return CompletableFuture.completedFuture(uri)
+            .thenCompose {
+                client.options = if (it.isSsl) OPTIONS.mutate().sslOptions(tls.options()).build() else OPTIONS
+                client.connectAsync(StringCodec.UTF8, it)
+            }
             .thenCompose { made -> greet(made).whenComplete { _, error -> if (error != null && !closed) made.closeAsync() } }
             .handle { made, error -> if (made != null) connected(made) else failed(error) }
     }

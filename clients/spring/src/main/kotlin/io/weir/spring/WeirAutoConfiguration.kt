@@ -15,6 +15,7 @@ import org.springframework.boot.autoconfigure.condition.ConditionalOnClass
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean
 import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplication
 import org.springframework.boot.context.properties.EnableConfigurationProperties
+import org.springframework.boot.ssl.SslBundles
 import org.springframework.context.annotation.Bean
 import org.springframework.context.annotation.Configuration
 import org.springframework.context.annotation.Import
@@ -37,6 +38,7 @@ internal class WeirAutoConfiguration {
         properties: WeirProperties,
         counter: ObjectProvider<DecisionCounter>,
         advisor: ObjectProvider<DetectAdvisor>,
+        bundles: ObjectProvider<SslBundles>,
     ): DetectManager {
         if (properties.deadline <= Duration.ZERO)
             throw Mistake("weir.deadline is ${properties.deadline.toMillis()}ms: no time for an answer", "Set it above 0, as 50ms")
@@ -46,7 +48,8 @@ internal class WeirAutoConfiguration {
             "Write true, and nothing else for it; and what is built ahead of time, build with it, too",
         )
         val meanwhile = if (properties.whenUnreachable == WhenUnreachable.ALLOW) "let through" else "refused"
-        val link = if (properties.enabled) Link(properties.url, meanwhile).apply { open() } else null
+        val tls = Tls(properties.ssl, bundles.getIfAvailable())
+        val link = if (properties.enabled) Link(properties.url, meanwhile, tls).apply { open() } else null
         return DetectManager(Asker(link, properties, counter.getIfAvailable { DecisionCounter { _, _ -> } }), properties)
     }
 

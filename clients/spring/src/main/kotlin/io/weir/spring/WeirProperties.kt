@@ -15,9 +15,20 @@ class WeirProperties {
     /** Bound for its place in the tree; @ConditionalOnProperty reads it. */
     var advice: Advice = Advice()
 
+    /** For an address with TLS. */
+    var ssl: Ssl = Ssl()
+
     enum class WhenUnreachable { ALLOW, REFUSE }
 
     enum class BlankContent { ERROR, PASS }
+
+    /** Paths of PEM files, with the words of the Python client; or the name of one of spring.ssl.bundle. */
+    class Ssl {
+        var caCerts: String? = null
+        var certfile: String? = null
+        var keyfile: String? = null
+        var bundle: String? = null
+    }
 
     class Advice {
         var enabled: Boolean = true

@@ -164,9 +164,10 @@ class SettingsTest {
     @Test
     fun `IDEs are told of each setting`() {
         val file = File("src/main/resources/META-INF/spring-configuration-metadata.json")
-        val told = ObjectMapper().readTree(file)["properties"].associate { it["name"].asText() to it["defaultValue"].asText() }
+        val told = ObjectMapper().readTree(file)["properties"].associate { it["name"].asText() to (it["defaultValue"]?.asText() ?: "null") }
         val bean = BeanWrapperImpl(WeirProperties())
-        val names = listOf("enabled", "url", "deadline", "whenUnreachable", "blankContent", "advice.enabled")
+        val tls = listOf("ssl.caCerts", "ssl.certfile", "ssl.keyfile", "ssl.bundle")
+        val names = listOf("enabled", "url", "deadline", "whenUnreachable", "blankContent", "advice.enabled") + tls
         assertEquals(names.associate { "weir." + dashed(it) to plain(bean.getPropertyValue(it)) }, told)
     }
 

@@ -34,7 +34,7 @@ class Weir(vararg flags: String, rules: String = RULES) : AutoCloseable {
         val binary = Path.of(System.getProperty("weir.binary")).let { if (it.nameCount > 1) it.toAbsolutePath() else it }
         val words = listOf(
             "$binary", "serve", "--data", "$folder/data", "--rules", "$folder/rules.yaml", "--http", "off", "--admin", "off",
-            "--resp", "127.0.0.1:$port", "--threads", "1", "--log", "json",
+            "--resp", "127.0.0.1:$port", "--threads", "1", "--log", "json", "--cells-memory", "none",
         )
         process = ProcessBuilder(words + flags).redirectErrorStream(true).redirectOutput(log).start()
         until("weir listens") {

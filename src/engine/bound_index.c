@@ -1,0 +1,76 @@
+/* The limits of a version of the rules by their ids. Most changes leave all ids as they are: then the index of the version
+ * before is copied, and only numbers of limits are replaced. */
+#include <stdlib.h>
+
+#include "engine/bound.h"
+
+static uint32_t *slot_of(const struct bound *bound, uint64_t id, uint32_t wanted)
+{
+    size_t slot = (size_t)id & bound->by_id_mask;
+    while (bound->by_id[slot] != wanted)
+        slot = (slot + 1) & bound->by_id_mask;
+    return &bound->by_id[slot];
+}
+
+static void index_set(struct bound *bound, const struct bound_set *set)
+{
+    for (size_t i = 0; i < set->limit_count; i++)
+        *slot_of(bound, set->limits[i].id, 0) = set->limits[i].number + 1;
+}
+
+static bool index_all(struct bound *bound)
+{
+    const struct rules *rules = ruleset_rules(bound->ruleset);
+    size_t size = 4, count = bound->limits_in_use + bound->blocks[0]->limit_count;
+    while (size < 2 * count)
+        size *= 2;
+    bound->by_id = calloc(size, sizeof *bound->by_id);
+    bound->by_id_mask = size - 1;
+    if (!bound->by_id)
+        return false;
+    for (size_t i = 0; i < rules->rule_count; i++) {
+        const struct bound_rule *rule = &bound->rules[i];
+        index_set(bound, &rule->own);
+        for (size_t k = 0; rule->plans && k < rule->rule->plan_count; k++)
+            index_set(bound, &rule->plans[k]);
+    }
+    struct bound_set overrides = { bound->blocks[0]->limits, (uint32_t)bound->blocks[0]->limit_count, COUNTER_CELL };
+    index_set(bound, &overrides);
+    return true;
+}
+
+/* Whether the limits of the rule have the ids, and so the places in the index, that they had before. */
+static bool has_same_ids(const struct bound_rule *rule, const struct bound_rule *old)
+{
+    bool same = !rule->plans && !old->plans && rule->own.limit_count == old->own.limit_count;
+    for (size_t i = 0; same && i < rule->own.limit_count; i++)
+        same = rule->own.limits[i].id == old->own.limits[i].id;
+    return same;
+}
+
+/* Returns false if the index of the version before does not do, or if out of memory. */
+static bool index_like_before(struct bound *bound, const struct bound *before, const uint32_t *fresh, size_t fresh_count)
+{
+    if (!before || before->blocks[0]->limit_count + bound->blocks[0]->limit_count > 0)
+        return false;
+    for (size_t i = 0; i < fresh_count; i++)
+        if (!has_same_ids(&bound->rules[fresh[i]], &before->rules[fresh[i]]))
+            return false;
+    size_t size = (before->by_id_mask + 1) * sizeof *bound->by_id;
+    bound->by_id = malloc(size);
+    bound->by_id_mask = before->by_id_mask;
+    if (!bound->by_id)
+        return false;
+    memcpy(bound->by_id, before->by_id, size);
+    for (size_t i = 0; i < fresh_count; i++) {
+        const struct bound_set *set = &bound->rules[fresh[i]].own, *old = &before->rules[fresh[i]].own;
+        for (size_t k = 0; k < set->limit_count; k++)
+            *slot_of(bound, set->limits[k].id, old->limits[k].number + 1) = set->limits[k].number + 1;
+    }
+    return true;
+}
+
+bool bound_index_limits(struct bound *bound, const struct bound *before, const uint32_t *fresh, size_t fresh_count)
+{
+    return index_like_before(bound, before, fresh, fresh_count) || index_all(bound);
+}
