@@ -281,15 +281,16 @@ static int start(struct server *server, struct weir_error *error)
 
 /* ---- telling of it ---- */
 
+/* The stage comes first: whoever reads where the service listens may ask at once whether it is ready. */
 static void tell_ready(struct server *server)
 {
+    __atomic_store_n(&server->stage, STAGE_READY, __ATOMIC_RELEASE);
     for (int front = 0; front < FRONTS; front++)
         if (strcmp(server->where[front], "off") != 0)
             log_say(LEVEL_INFO, "listen", "%s on %s", front_names[front], server->where[front]);
     tell_of_descriptors(server);
     note_certificate(server);
     server_greet(server);
-    __atomic_store_n(&server->stage, STAGE_READY, __ATOMIC_RELEASE);
     sd_notifyf(0, "READY=1\nSTATUS=deciding on %s and %s", server->where[FRONT_HTTP], server->where[FRONT_RESP]);
 }
 
