@@ -397,19 +397,27 @@ static uint64_t note_key(const struct cells_charged *charged)
     return key_mix(charged->key ^ RENEWED_MARK, charged->id);
 }
 
+struct note {
+    int64_t until_us, decays_us;
+};
+
 static struct cells_change judge_note(struct limit_state state, void *data)
 {
     (void)state;
-    int64_t until_us = *(const int64_t *)data;
+    const struct note *note = data;
     return (struct cells_change){ .writes = true,
-                                  .next = { .time = (uint64_t)until_us },
-                                  .outlook = { .decays_us = until_us, .share = LIMIT_SHARE_NONE } };
+                                  .next = { .time = (uint64_t)note->until_us },
+                                  .outlook = { .decays_us = note->decays_us, .share = LIMIT_SHARE_NONE } };
 }
 
+/* A renewal may also bring the end nearer. The note stays until the end that the receipt says, or the receipt of a hold that
+ * is over would be taken for one that lasts. */
 static void note_renewal(struct cells *cells, const struct cells_charged *charged, int64_t until_us, int64_t now_us)
 {
-    int64_t noted_us = until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1;
-    cells_update(cells, note_key(charged), now_us, judge_note, &noted_us);
+    struct note note = { .until_us = until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1 };
+    int64_t said_us = charged->until_us < CLOCK_END_US ? charged->until_us : CLOCK_END_US - 1;
+    note.decays_us = note.until_us > said_us ? note.until_us : said_us;
+    cells_update(cells, note_key(charged), now_us, judge_note, &note);
 }
 
 /* Returns the end of a renewed hold; 0: nothing is noted. */
