@@ -127,6 +127,31 @@ static void more_is_charged_to_its_own_window(void **state)
     weir_close(weir);
 }
 
+/* A short renewal brings the end of a hold nearer. After that end the hold is not found among those that it was joined with,
+ * although its receipt says a later one, and other subjects have taken what is free in the table. */
+static void a_hold_ends_when_its_renewal_says(void **state)
+{
+    (void)state;
+    struct weir *weir = open_with(
+        (struct weir_options){ .rules_text = "rules: [" RULE("r", FIXED("f", "100000")) "]", .cells_keys = 1000 });
+    struct weir_receipt brief[20];
+    for (int i = 0; i < 20; i++) {
+        held(weir, 5, 600000, NOW);
+        brief[i] = held(weir, 5, 60000, NOW);
+    }
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(weir_renew(weir, &brief[i], 1000, NOW), 1);
+    for (int i = 0; i < 500; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "other%d", i);
+        assert_true(check_at(weir, one("e", key), NOW + 2 * S).allowed);
+    }
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(weir_renew(weir, &brief[i], 1000, NOW + 2 * S), 0);
+    assert_true(left(weir, NOW + 2 * S) <= 100000 - 100);
+    weir_close(weir);
+}
+
 #define SLOTS "{ id: s, match: { event: e }, by: [key], limits: [%s] }"
 
 enum { MANY = 300 };
@@ -184,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(they_let_no_more_through),
         cmocka_unit_test(more_is_charged_to_its_own_window),
+        cmocka_unit_test(a_hold_ends_when_its_renewal_says),
         cmocka_unit_test(slots_that_are_renewed_stay),
         cmocka_unit_test(slots_of_two_limits_are_released),
     };
