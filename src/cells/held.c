@@ -410,8 +410,8 @@ static struct cells_change judge_note(struct limit_state state, void *data)
                                   .outlook = { .decays_us = note->decays_us, .share = LIMIT_SHARE_NONE } };
 }
 
-/* A renewal may also bring the end nearer. The note stays until the end that the receipt says, or the receipt of a hold that
- * is over would be taken for one that lasts. */
+/* A renewal may also bring the end nearer. The note stays until the end that the receipt says, or the receipt of a hold
+ * that is over would be taken for one that lasts. */
 static void note_renewal(struct cells *cells, const struct cells_charged *charged, int64_t until_us, int64_t now_us)
 {
     struct note note = { .until_us = until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1 };

@@ -127,8 +127,8 @@ static void more_is_charged_to_its_own_window(void **state)
     weir_close(weir);
 }
 
-/* A short renewal brings the end of a hold nearer. After that end the hold is not found among those that it was joined with,
- * although its receipt says a later one, and other subjects have taken what is free in the table. */
+/* A short renewal brings the end of a hold nearer. After that end the hold is not found among those that it was joined
+ * with, although its receipt says a later one, and other subjects have taken what is free in the table. */
 static void a_hold_ends_when_its_renewal_says(void **state)
 {
     (void)state;
@@ -207,10 +207,8 @@ static void slots_of_two_limits_are_released(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(they_let_no_more_through),
-        cmocka_unit_test(more_is_charged_to_its_own_window),
-        cmocka_unit_test(a_hold_ends_when_its_renewal_says),
-        cmocka_unit_test(slots_that_are_renewed_stay),
+        cmocka_unit_test(they_let_no_more_through),          cmocka_unit_test(more_is_charged_to_its_own_window),
+        cmocka_unit_test(a_hold_ends_when_its_renewal_says), cmocka_unit_test(slots_that_are_renewed_stay),
         cmocka_unit_test(slots_of_two_limits_are_released),
     };
     return cmocka_run_group_tests_name("engine/joined", tests, NULL, NULL);
