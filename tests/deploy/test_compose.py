@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 
@@ -112,36 +111,44 @@ def test_weir_and_redis(running, secrets):
     expect(running.ask(running.admin, "GET", "/v1/session", headers=bearer).json()["role"], "admin")
 
 
-def can_connect(port):
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
+def configuration(folder, weir_port, port):
+    """Of compose.yaml, with files in a folder; the application is at a unix socket."""
+    text = read("deploy/compose/nginx.conf")
+    application = f"unix:{folder}/application"
+    for old, new in (("weir:8080", f"127.0.0.1:{weir_port}"), ("listen 8000", f"listen 127.0.0.1:{port}"), ("listen 127.0.0.1:3000", f"listen {application}"),
+                     ("http://127.0.0.1:3000", f"http://{application}"), ("/tmp/nginx.pid", f"{folder}/pid"), ("/dev/stderr", f"{folder}/error"),
+                     ("/dev/stdout", f"{folder}/access")):
+        expect(old in text, True, old)
+        text = text.replace(old, new)
+    temporary = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    return text.replace("http {\n", "http {\n" + temporary, 1)
+
+
+def listens(process, folder):
+    """True: it has its ports. False: it has ended, for somebody else may have the port."""
+    until(lambda: process.poll() is not None or os.path.exists(folder + "/pid"), "nginx listens")
+    if process.poll() is None:
         return True
+    has(read(folder, "error"), "Address already in use")
     return False
 
 
 @contextlib.contextmanager
 def nginx(weir_port):
     """With the configuration of compose.yaml; the port at which it listens."""
-    port, application = free_port(), free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        text = read("deploy/compose/nginx.conf")
-        for old, new in (("weir:8080", f"127.0.0.1:{weir_port}"), ("listen 8000", f"listen 127.0.0.1:{port}"), ("127.0.0.1:3000", f"127.0.0.1:{application}"),
-                         ("/tmp/nginx.pid", f"{folder}/pid"), ("/dev/stderr", f"{folder}/error"), ("/dev/stdout", f"{folder}/access")):
-            expect(old in text, True, old)
-            text = text.replace(old, new)
-        os.chmod(folder, 0o755)
-        temporary = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        with open(folder + "/nginx.conf", "w", encoding="utf-8") as out:
-            out.write(text.replace("http {\n", "http {\n" + temporary, 1))
-        command = ["nginx", "-p", folder, "-e", folder + "/error", "-c", folder + "/nginx.conf", "-g", "daemon off;"]
-        done = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
-        expect(done.returncode, 0, done.stderr)
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            until(lambda: can_connect(port), "nginx listens")
-            yield port
-        finally:
-            process.terminate()
-            process.wait()
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            port, folder = free_port(), stack.enter_context(tempfile.TemporaryDirectory())
+            os.chmod(folder, 0o755)
+            with open(folder + "/nginx.conf", "w", encoding="utf-8") as out:
+                out.write(configuration(folder, weir_port, port))
+            command = ["nginx", "-p", folder, "-e", folder + "/error", "-c", folder + "/nginx.conf", "-g", "daemon off;"]
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            if listens(process, folder):
+                break
+        yield port
 
 
 def test_nginx(running):
