@@ -1,6 +1,7 @@
 """The steps of a Containerfile, run in folders with chroot in place of a container engine. Each `FROM` of the base image is a copy of a
 Debian that debootstrap makes; namespaces of the kernel give the service a network, a process 1 and a read-only root of its own."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -160,8 +161,11 @@ class Container:
         if self.process.poll() is not None:
             raise AssertionError(f"ended with {self.process.returncode}: {self.output()}")
         pid = self.first()
-        with open(f"/proc/{pid}/comm", encoding="ascii") as file:
+        if pid is None:
+            return False
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="ascii") as file:
             return file.read().strip() == "weir"
+        return False
 
     def wait(self):
         until(lambda: self.runs() and self.healthy(), lambda: f"the container is healthy: {self.output()}", pause=0.1)
