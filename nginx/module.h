@@ -188,6 +188,8 @@ void zones_begin(struct main_conf *main, ngx_cycle_t *cycle);
 bool may_log(struct log_sampler *sampler);
 /* Says how many lines were left out since the last one. */
 void write_left_out(struct log_sampler *sampler, char *text, size_t cap);
+/* Writes the ids of the request's traceparent, for the end of a line; nothing unless there is one, and it is valid. */
+void write_trace(const ngx_http_request_t *r, char *text, size_t cap);
 
 /* ---- requests ---- */
 

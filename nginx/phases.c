@@ -49,26 +49,27 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
     ngx_log_t *log = r->connection->log;
     if (log->log_level < NGX_LOG_ERR || !may_log(&zone->refusals))
         return;
-    char whom[512] = "", wait[64] = "", left_out_text[64] = "";
+    char whom[512] = "", wait[64] = "", left_out_text[64] = "", trace[128] = "";
     weir_subject_text(zone->weir, request, v, whom, sizeof whom);
     if (v->retry_after_ms > 0)
         snprintf(wait, sizeof wait, ", retry after %lld s", (long long)request_state_find(r)->retry_after_s);
     write_left_out(&zone->refusals, left_out_text, sizeof left_out_text);
+    write_trace(r, trace, sizeof trace);
     /* nginx would add what it did last, which may be a subrequest. */
     char *action = log->action;
     log->action = NULL;
     const char *what = dry_run ? "would be refused" : "refused";
     if (v->applied) {
-        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s by rule \"%s\", limit \"%s\"%s%s%s%s, zone \"%V\"%s", what, v->rule,
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s by rule \"%s\", limit \"%s\"%s%s%s%s, zone \"%V\"%s%s", what, v->rule,
                       v->limit, *whom ? " for " : "", whom, v->penalty ? ", because of a penalty" : "", wait, &zone->name,
-                      left_out_text);
+                      trace, left_out_text);
     } else if (v->status == WEIR_BAD_REQUEST) {
         ngx_log_error(NGX_LOG_ERR, log, 0,
-                      "weir: %s, because the client repeats the header \"%s\" with different values, zone \"%V\"%s", what,
-                      v->limit, &zone->name, left_out_text);
+                      "weir: %s, because the client repeats the header \"%s\" with different values, zone \"%V\"%s%s", what,
+                      v->limit, &zone->name, trace, left_out_text);
     } else {
-        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s, because weir could not decide about it, zone \"%V\"%s", what,
-                      &zone->name, left_out_text);
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s, because weir could not decide about it, zone \"%V\"%s%s", what,
+                      &zone->name, trace, left_out_text);
     }
     log->action = action;
 }

@@ -28,7 +28,7 @@ static __attribute__((noinline)) void note_chain(const struct decisions *all, co
     without_shadows.shadow_count = 0;
     stats_decided(loop->stats, weir, part, &without_shadows, 1, now_us, uv_hrtime() - all->read_ns);
     if (!verdict->allowed && !first->peek)
-        log_refusal(weir, part, verdict, now_us);
+        log_refusal(weir, part, verdict, now_us, all->trace, all);
     for (part = first; part; part = part->with) {
         const struct weir_verdict *own = part->own ? part->own : verdict;
         stats_shadowed(loop->stats, weir, part, own, now_us);
@@ -50,7 +50,7 @@ static inline __attribute__((always_inline)) void note(const struct decisions *a
         sample_add(all->loop->sample, weir, requests, verdicts, count, now_us);
     for (size_t i = 0; i < count; i++)
         if (!verdicts[i].allowed && !requests[i].peek)
-            log_refusal(weir, &requests[i], &verdicts[i], now_us);
+            log_refusal(weir, &requests[i], &verdicts[i], now_us, all->trace, all);
 }
 
 static void on_decided(const struct weir_verdict *verdict, void *data)

@@ -7,6 +7,7 @@
 #define SERVE_DECISIONS_H
 
 #include "serve/event_loop.h"
+#include "serve/trace.h"
 
 struct decisions;
 
@@ -26,6 +27,8 @@ struct decisions {
     void (*decided)(struct decision_wait *wait, const struct weir_verdict *verdict);
     /* Called after the last `decided`, but never from within decisions_make. May be NULL. */
     void (*finished)(struct decisions *all);
+    /* May be NULL. For the log, called with this structure: the trace of a request whose own headers do not have one. */
+    trace_find *trace;
 };
 
 enum { DECISIONS_WAIT = 1 };

@@ -167,12 +167,24 @@ static void fill_requests(struct envoy_call *call, const struct envoy_question *
     }
 }
 
+/* The calls of a batch, which have one request each, are one list of decisions: that of the first call. */
+static sv trace_of_call(const void *of, const struct weir_request *request)
+{
+    const struct envoy_call *call = of;
+    if (call->count == 1)
+        call += request - call->requests;
+    return sv_of(call->trace, call->trace_len);
+}
+
 static void begin(struct envoy_call *call, const struct envoy_question *question)
 {
-    call->decisions = (struct decisions){ .loop = question->loop, .read_ns = question->read_ns };
+    call->decisions = (struct decisions){ .loop = question->loop, .read_ns = question->read_ns, .trace = trace_of_call };
     call->answer = question->answer;
     call->to = question->to;
     call->count = question->request->descriptor_count;
+    call->trace_len = question->trace.len;
+    if (question->trace.len == TRACE_LEN)
+        memcpy(call->trace, question->trace.ptr, TRACE_LEN);
 }
 
 /* ---- without a store ---- */

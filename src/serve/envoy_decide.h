@@ -16,6 +16,8 @@ struct envoy_call {
     struct weir_request *requests;
     struct weir_verdict *own;    /* of each request; NULL: there is only one */
     struct weir_verdict *shadow; /* what its shadow rules say */
+    size_t trace_len;            /* TRACE_LEN, or 0: it has none */
+    char trace[TRACE_LEN];
 };
 
 enum { ENVOY_BATCH = 16 };
@@ -42,6 +44,7 @@ struct envoy_question {
     /* If this is not NULL, the call may be added to it, and is answered by a later envoy_decide or by envoy_batch_decide.
      * The strings of the request have to stay until then. */
     struct envoy_batch *batch;
+    sv trace; /* a valid traceparent, or empty; is copied */
 };
 
 enum envoy_outcome {

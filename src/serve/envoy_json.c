@@ -239,7 +239,12 @@ void envoy_json(struct http_call *call, struct server *server)
     *json_call = (struct json_call){ call, document };
     loop_time_passed(call->loop);
     struct envoy_question question = {
-        .loop = call->loop, .request = &request, .read_ns = uv_hrtime(), .answer = answer, .to = json_call
+        .loop = call->loop,
+        .request = &request,
+        .read_ns = uv_hrtime(),
+        .answer = answer,
+        .to = json_call,
+        .trace = trace_of_headers(call->headers, call->header_count),
     };
     struct envoy_call *pending;
     enum envoy_outcome outcome =

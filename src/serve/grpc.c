@@ -57,7 +57,10 @@ static void should_rate_limit(struct h2_stream *stream, sv message, struct envoy
         fail(stream, GRPC_INVALID_ARGUMENT, "%s; nothing was charged", why);
         return;
     }
-    struct envoy_question question = { stream->loop, &request, message, stream->began_ns, answer, stream, batch };
+    struct envoy_question question = { stream->loop, &request,
+                                       message,      stream->began_ns,
+                                       answer,       stream,
+                                       batch,        sv_of(stream->trace, stream->traces == 1 ? stream->trace_len : 0) };
     struct envoy_call *pending = NULL;
     switch (envoy_decide(&question, &pending, why)) {
     case ENVOY_ANSWERED:
@@ -146,12 +149,20 @@ static void take_token(struct h2_stream *stream, sv value)
         memcpy(stream->token_hash, token->hash, sizeof stream->token_hash);
 }
 
+static void take_trace(struct h2_stream *stream, sv value)
+{
+    if (stream->traces++ > 0 || !trace_is_valid(value))
+        return;
+    stream->trace_len = TRACE_LEN;
+    memcpy(stream->trace, value.ptr, TRACE_LEN);
+}
+
 static const struct {
     sv name;
     void (*take)(struct h2_stream *stream, sv value);
 } headers[] = {
     { SV(":path"), take_path },           { SV(":method"), take_method },      { SV("content-type"), take_type },
-    { SV("grpc-timeout"), take_timeout }, { SV("authorization"), take_token },
+    { SV("grpc-timeout"), take_timeout }, { SV("authorization"), take_token }, { SV("traceparent"), take_trace },
 };
 
 static unsigned number_of_header(sv name)

@@ -9,6 +9,7 @@
 #include "serve/byte_queue.h"
 #include "serve/event_loop.h"
 #include "serve/h2_fields.h"
+#include "serve/trace.h"
 
 enum {
     H2_STREAMS_MAX = 256, /* of a connection at the same time; a client opens another connection for more */
@@ -56,8 +57,10 @@ struct h2_stream {
     bool post, grpc, token, bad_timeout;
     unsigned tokens; /* token: the generation that it was judged by, and its hash */
     unsigned char token_hash[SHA256_SIZE];
-    bool drop;  /* its body is not needed */
-    void *data; /* of a decision that is pending */
+    bool drop;       /* its body is not needed */
+    void *data;      /* of a decision that is pending */
+    unsigned traces; /* how many there were; `trace` is the first one, if it is valid */
+    size_t trace_len;
 
     /* Private to h2_session.c. */
     struct h2_stream *prev, *next; /* of its connection, oldest first */
@@ -75,6 +78,7 @@ struct h2_stream {
     /* Bytes that are not zeros at first. */
     char room[H2_INLINE];   /* the body, and then the answer; where it is short */
     char path[H2_PATH_MAX]; /* the service's: a path that names no method */
+    char trace[TRACE_LEN];  /* the service's: a traceparent */
 };
 
 /* The functions that answer requests. Each has to return soon. */

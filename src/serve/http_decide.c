@@ -98,6 +98,14 @@ struct check {
     struct asked *asked;            /* as many as are decided together */
 };
 
+/* A caller's HTTP client may send the trace with the call, and not within the request. */
+static sv trace_of_call(const void *of, const struct weir_request *request)
+{
+    const struct http_call *call = ((const struct check *)of)->call;
+    (void)request;
+    return trace_of_headers(call->headers, call->header_count);
+}
+
 /* The next `count` requests of the call, with the memory for what they ask for. */
 static struct weir_request *next_requests(struct check *check, size_t count)
 {
@@ -239,6 +247,7 @@ static void decide(struct http_call *call, enum ask_kind kind)
         return;
     }
     check->decisions = begin(call);
+    check->decisions.trace = trace_of_call;
     check->call = call;
     if (has_query(call, "charged"))
         return;

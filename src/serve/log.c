@@ -233,8 +233,18 @@ static void add_subject(struct buf *out, bool json, const struct subject *subjec
         buf_add(out, buf_sv(&members));
 }
 
+/* The names are those that OpenTelemetry recommends for logs. */
+static void add_trace(struct buf *out, bool json, sv trace)
+{
+    if (!trace.len)
+        return;
+    add_field(out, json, SV("trace_id"), sv_of(trace.ptr + TRACE_ID_AT, TRACE_ID_LEN));
+    add_field(out, json, SV("span_id"), sv_of(trace.ptr + TRACE_SPAN_AT, TRACE_SPAN_LEN));
+    add_field(out, json, SV("trace_flags"), sv_from(trace, TRACE_FLAGS_AT));
+}
+
 static void refusal_line(struct buf *line, struct weir *weir, const struct weir_request *request,
-                         const struct weir_verdict *verdict, int64_t now_us, uint64_t skipped)
+                         const struct weir_verdict *verdict, int64_t now_us, sv trace, uint64_t skipped)
 {
     bool json = is_json();
     struct subject subject;
@@ -254,6 +264,7 @@ static void refusal_line(struct buf *line, struct weir *weir, const struct weir_
         add_field(line, json, SV("of_event"), utf8_cut(request->event, EVENT_MAX));
     if (request->method.len)
         add_field(line, json, SV("method"), utf8_cut(request->method, METHOD_MAX));
+    add_trace(line, json, trace);
     size_t room = line->len + NUMBERS_MAX < PIPE_BUF ? (PIPE_BUF - NUMBERS_MAX - line->len) / ESCAPED_MAX : 0;
     if (path.len)
         add_field(line, json, SV("path"), utf8_cut(path, room < PATH_MAX_BYTES ? room : PATH_MAX_BYTES));
@@ -289,7 +300,8 @@ static _Thread_local struct {
     uint64_t skipped;
 } own;
 
-void log_refusal(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict, int64_t now_us)
+void log_refusal(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict, int64_t now_us,
+                 trace_find *trace, const void *of)
 {
     int64_t second = now_us / US_PER_S;
     if (__atomic_load_n(&refusals_max, __ATOMIC_RELAXED) == 0)
@@ -307,7 +319,10 @@ void log_refusal(struct weir *weir, const struct weir_request *request, const st
     }
     CLEANUP(buf_done) struct buf line;
     uint64_t skipped = __atomic_exchange_n(&refusals_skipped, 0, __ATOMIC_RELAXED);
-    refusal_line(&line, weir, request, verdict, now_us, skipped);
+    sv traceparent = trace_of_headers(request->headers, request->header_count);
+    if (!traceparent.len && trace)
+        traceparent = trace(of, request);
+    refusal_line(&line, weir, request, verdict, now_us, traceparent, skipped);
     if (!write_line(&line))
         own.skipped += skipped + 1;
     pthread_mutex_unlock(&lock);

@@ -5,6 +5,8 @@
 
 #include <weir/weir.h>
 
+#include "serve/trace.h"
+
 struct subject; /* refused/subject.h */
 
 enum log_level { LEVEL_ERROR, LEVEL_WARNING, LEVEL_INFO };
@@ -44,7 +46,9 @@ void log_lifted(const struct subject *subject, struct weir_str author, const cha
 void log_penalised(const struct subject *subject, int64_t length_us, struct weir_str author, const char *from);
 
 /* One refused request, sampled: the maximum of log_setup per second; the first line of a later second says how many were
- * left out. */
-void log_refusal(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict, int64_t now_us);
+ * left out. The trace is that of the request's headers; if they have none, the one that `trace`, which may be NULL, finds.
+ * Most refusals of a flood are not logged, and it is not called for these. */
+void log_refusal(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict, int64_t now_us,
+                 trace_find *trace, const void *of);
 
 #endif

@@ -258,6 +258,21 @@ def test_error_log():
         until(found, path)
 
 
+def test_traces():
+    """The traceparent of a refused request is in the error log, if it is valid."""
+    good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    told = r', zone "main", trace_id=4bf92f3577b34da6a3ce929d0e0e4736 span_id=00f067aa0ba902b7 trace_flags=01'
+    bad = ("1", good.upper(), good + "-", good[:-1], "01" + good[2:], good.replace("4bf9", '4"f9'), good.replace("-00f0", "_00f0"),
+           "00-" + "0" * 32 + good[35:], good[:36] + "0" * 16 + "-01")
+    for number, value in enumerate((good, *bad)):
+        def found():
+            g.ask(f"/never/traced?{number}", headers={"TraceParent": value})
+            return re.search(rf'.*GET /never/traced\?{number} .*', g.errors())
+        line = until(found, f"{number} in the log")[0]
+        expect(bool(re.search(told + r"(?: \(\d+ more since the last line\))?, client: ", line)), value == good, line)
+        expect("trace_id" in line, value == good, line)
+
+
 def test_secrets():
     """Secrets and control characters in the error log.
     A header may be a password: of a long one the log has the beginning. And what a terminal obeys does not get there."""

@@ -185,7 +185,7 @@ static void refuse(struct weir *weir, const struct weir_request *request, int64_
     struct weir_verdict verdict;
     assert_int_equal(weir_check(weir, request, now_us, &verdict), 0);
     assert_false(verdict.allowed);
-    log_refusal(weir, request, &verdict, now_us);
+    log_refusal(weir, request, &verdict, now_us, NULL, NULL);
 }
 
 static const struct weir_request login = { .method = { "POST", 4 },
@@ -221,6 +221,42 @@ static void a_refusal_as_json(void **state)
                "\"path\":\"/login\",\"status\":429,\"retry_after_ms\":-1}\n"
                "{\"time\":\"2023-11-14T22:13:30.250Z\",\"level\":\"info\",\"event\":\"refused\",\"rule\":\"all\","
                "\"limit\":\"m\",\"by\":{},\"of_event\":\"e\",\"status\":429,\"retry_after_ms\":-1}\n");
+    weir_close(weir);
+}
+
+#define TRACE "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+static sv find_trace(const void *of, const struct weir_request *request)
+{
+    assert_true(request->event.len > 0);
+    return weir_str(of);
+}
+
+/* The request's own trace, else the one that is found for its call. */
+static void a_refusal_with_a_trace(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules();
+    struct weir_header own = { WEIR_STR("traceparent"), WEIR_STR(TRACE) };
+    struct weir_request request = { .event = WEIR_STR("e"), .headers = &own, .header_count = 1, .cost = 1 };
+    struct weir_verdict verdict;
+    weir_check(weir, &request, NOW, &verdict);
+    log_setup(CONFIG_LOG_PLAIN, 10);
+    begin();
+    refuse(weir, &request, NOW + 80 * S);
+    own.value = WEIR_STR("1");
+    log_refusal(weir, &request, &verdict, NOW + 80 * S, find_trace,
+                "00-"
+                "00000000000000000000000000000001-0000000000000002-00");
+    refuse(weir, &request, NOW + 80 * S);
+    assert_string_equal(end(),
+                        "2023-11-14T22:14:40Z info refused: rule=all limit=m of_event=e "
+                        "trace_id=4bf92f3577b34da6a3ce929d0e0e4736 span_id=00f067aa0ba902b7 trace_flags=01 "
+                        "status=429 retry_after_ms=-1\n"
+                        "2023-11-14T22:14:40Z info refused: rule=all limit=m of_event=e "
+                        "trace_id=00000000000000000000000000000001 span_id=0000000000000002 trace_flags=00 "
+                        "status=429 retry_after_ms=-1\n"
+                        "2023-11-14T22:14:40Z info refused: rule=all limit=m of_event=e status=429 retry_after_ms=-1\n");
     weir_close(weir);
 }
 
@@ -310,7 +346,7 @@ static void a_refusal_fits_into_a_pipe(void **state)
     for (int format = CONFIG_LOG_PLAIN; format <= CONFIG_LOG_JSON; format++) {
         log_setup(format, 10);
         begin();
-        log_refusal(weir, &request, &verdict, NOW + (40 + format) * S);
+        log_refusal(weir, &request, &verdict, NOW + (40 + format) * S, NULL, NULL);
         const char *text = end();
         assert_int_equal(lines_of(text), 1);
         assert_true(strlen(text) > 1000 && strlen(text) <= PIPE_BUF);
@@ -370,7 +406,7 @@ static void *refuse_much(void *weir)
     struct weir_verdict verdict;
     weir_check(weir, &login, NOW, &verdict);
     for (int i = 0; i < EACH; i++)
-        log_refusal(weir, &login, &verdict, NOW + (60 + i * SECONDS / EACH) * S);
+        log_refusal(weir, &login, &verdict, NOW + (60 + i * SECONDS / EACH) * S, NULL, NULL);
     return NULL;
 }
 
@@ -412,6 +448,7 @@ int main(void)
         cmocka_unit_test(long_messages_are_cut),
         cmocka_unit_test(a_refusal_in_plain_words),
         cmocka_unit_test(a_refusal_as_json),
+        cmocka_unit_test(a_refusal_with_a_trace),
         cmocka_unit_test(what_is_left_out_is_counted),
         cmocka_unit_test(none_are_logged_if_none_are_wanted),
         cmocka_unit_test(a_refusal_fits_into_a_pipe),

@@ -1,33 +1,22 @@
-"""What docs/production.md names exists: metrics, in a service that has a store and a certificate; tests, in this tree."""
+"""What docs/production.md names exists: alerts and tests, in this tree. tests/test_monitoring.py tests the alerts."""
 
 import glob
 import os
 import re
 
 from support import ROOT, expect
-from support.certificates import Authority
-from support.service import Service
-from support.store import Store
 
 with open(os.path.join(ROOT, "docs", "production.md"), encoding="utf-8") as file:
     PAGE = file.read()
 
 
-def test_metrics():
-    named = set(re.findall(r"weir_[a-z_]+[a-z]", re.search(r"```yaml\ngroups:.*?```", PAGE, re.S)[0]))
-    expect(len(named) > 15, True, named)
-    with Store() as store, Authority() as own:
-        certificate, key = own.issue("server")
-        flags = ("--counters", store.address, "--certificate", certificate, "--certificate-key", key, "--admin-tls", "no")
-        with Service(*flags) as s:
-            found = s.steer("GET", "/metrics").body.decode()
-            expect(sorted(named - set(re.findall(r"^(weir_[a-z_]+)", found, re.M))), [], "not in /metrics")
-
-
 def test_alerts():
     """Those of the tables of failures are among the rules."""
-    rules = set(re.findall(r"alert: (Weir\w+)", PAGE))
-    expect(sorted(set(re.findall(r"`(Weir\w+)`", PAGE)) - rules), [], "no such alert")
+    with open(os.path.join(ROOT, "docs", "prometheus", "alerts.yaml"), encoding="utf-8") as rules:
+        known = set(re.findall(r"- alert: (Weir\w+)", rules.read()))
+    named = set(re.findall(r"`(Weir\w+)`", PAGE))
+    expect(len(named) > 15, True, named)
+    expect(sorted(named - known), [], "no such alert")
 
 
 def test_tests():
