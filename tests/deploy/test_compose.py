@@ -168,7 +168,8 @@ def test_prometheus(compose, secrets, folder):
     text = read("deploy/compose/prometheus.yaml").replace("/run/secrets", secrets)
     for volume in compose["services"]["prometheus"]["volumes"]:
         source, target = volume.split(":")[:2]
-        text = text.replace(target, os.path.join(ROOT, source))
+        if source.startswith("./"):  # else it is a volume with a name
+            text = text.replace(target, os.path.join(ROOT, source))
     with open(folder + "/prometheus.yaml", "w", encoding="utf-8") as out:
         out.write(text)
     done = subprocess.run(["promtool", "check", "config", folder + "/prometheus.yaml"], capture_output=True, text=True, check=False)
