@@ -109,7 +109,7 @@ static void decide(struct store_call *call, int64_t server_us)
 }
 
 /* Charged there, and nobody knows it. */
-static void lose(struct store_call *call, int64_t server_us)
+static inline void lose(struct store_call *call, int64_t server_us)
 {
     uint32_t max;
     uint64_t debts[CALL_RULES_MOST];
@@ -135,7 +135,7 @@ static void settle_rule(const struct store_rule *rule)
 }
 
 /* A message of the lender, which the store may get, and may answer. */
-static void carry_one(struct lend_call *call, bool arrives, bool answers)
+static inline void carry_one(struct lend_call *call, bool arrives, bool answers)
 {
     uint32_t max;
     struct ledger *l = ledger_of((struct weir_str){ call->ask.key, call->ask.key_len }, &max);
@@ -185,7 +185,7 @@ static int64_t played_offset_us(const struct store *store)
     return 0;
 }
 
-static void played_count(struct store *store, enum store_event event, uint64_t n)
+static inline void played_count(struct store *store, enum store_event event, uint64_t n)
 {
     (void)store, (void)event, (void)n;
 }
@@ -210,7 +210,7 @@ static void enter(const struct weir_request *request, bool passed)
 }
 
 /* A request of a random user, method, cost and way of charging. */
-static struct weir_request random_request(void)
+static inline struct weir_request random_request(void)
 {
     static const char *const users[USERS] = { "u0", "u1" }, *const methods[] = { "A", "B", "C", "D", "E" };
     struct weir_request r = { 0 };
