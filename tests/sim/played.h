@@ -134,8 +134,8 @@ static void settle_rule(const struct store_rule *rule)
     ledger_of(rule->key, &max)->store -= rule->cells[0].cost - rule->cells[0].to;
 }
 
-/* A message of the lender, which the store may get, and may answer. */
-static inline void carry_one(struct lend_call *call, bool arrives, bool answers)
+/* A message of the lender, which the store may get, and may answer. Returns the answer. */
+static inline struct lent carry_there(const struct lend_call *call, bool arrives, bool answers)
 {
     uint32_t max;
     struct ledger *l = ledger_of((struct weir_str){ call->ask.key, call->ask.key_len }, &max);
@@ -152,6 +152,12 @@ static inline void carry_one(struct lend_call *call, bool arrives, bool answers)
     } else if (call->kind == LEND_RETURN) {
         l->extra += call->tokens;
     }
+    return lent;
+}
+
+static inline void carry_one(struct lend_call *call, bool arrives, bool answers)
+{
+    struct lent lent = carry_there(call, arrives, answers);
     lender_answer(p.store->lender, call, answers ? LEND_ANSWERED : LEND_LOST, &lent, T0_US);
 }
 
