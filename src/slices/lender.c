@@ -378,9 +378,9 @@ static void return_add(struct lender *l, struct message *m, uint32_t tokens)
     messages_add(&l->queue, &m->call);
 }
 
-/* The limit is overdrawn, and somebody else is telling the store of it. The tokens cannot pay, or it would be paid twice, and
- * nobody may spend them: they go back, and requests are refused for a moment. If there is no room for the message they are
- * lost. */
+/* The limit is overdrawn, and somebody else is telling the store of it. The tokens cannot pay, or it would be paid twice,
+ * and nobody may spend them: they go back, and requests are refused for a moment. If there is no room for the message they
+ * are lost. */
 static void put_off(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
 {
     struct lent none = *lent;

@@ -20,9 +20,9 @@ struct repay {
     int64_t now_us;
 };
 
-/* Tokens have come into the slice, which the caller may have locked (`lock`, or 0). Pays what is owed, and unlocks the rest.
- * Returns what was paid. *ret_held: the limit is overdrawn, and somebody else is paying just now: nothing was done, and the
- * tokens are still locked. */
+/* Tokens have come into the slice, which the caller may have locked (`lock`, or 0). Pays what is owed, and unlocks the
+ * rest. Returns what was paid. *ret_held: the limit is overdrawn, and somebody else is paying just now: nothing was done,
+ * and the tokens are still locked. */
 uint64_t repay_with_new(const struct repay *r, uint32_t lock, bool *ret_held);
 /* The caller has added a debt of `cost`, which left `owed`. Returns what the slice had and paid of it. */
 struct slice_spent repay_new(const struct repay *r, struct limit_state owed, uint64_t cost);

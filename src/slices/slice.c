@@ -87,9 +87,14 @@ LIMIT_HOT struct cells_change change_to(const struct slice *s, int64_t now_us)
 
 /* The tokens of a locked slice can pay, and nobody can spend them: see slice.h. A lock is in place of the dry mark, and
  * knows by its number who made it. */
+LIMIT_HOT bool is_lock(uint32_t dry)
+{
+    return (dry >> DRY_UNTIL_BITS & ROOM_LOCKED) == ROOM_LOCKED;
+}
+
 LIMIT_HOT bool is_locked(const struct slice *s)
 {
-    return (s->dry >> DRY_UNTIL_BITS & ROOM_LOCKED) == ROOM_LOCKED;
+    return is_lock(s->dry);
 }
 
 /* No two locks that meet in a cell have the same number, or hardly ever. */
@@ -143,7 +148,7 @@ static bool dry_at(uint32_t dry, uint64_t max, int64_t now_us, uint32_t *ret_roo
 {
     uint32_t ahead_ms = (dry - (uint32_t)(now_us / US_PER_MS)) & ((1u << DRY_UNTIL_BITS) - 1);
     *ret_room = room_unpack(dry >> DRY_UNTIL_BITS & ((1u << DRY_ROOM_BITS) - 1));
-    return dry != 0 && (dry >> DRY_UNTIL_BITS & ROOM_LOCKED) != ROOM_LOCKED && dry >> (DRY_ROOM_BITS + DRY_UNTIL_BITS) == max_hash(max) && ahead_ms > 0 &&
+    return dry != 0 && !is_lock(dry) && dry >> (DRY_ROOM_BITS + DRY_UNTIL_BITS) == max_hash(max) && ahead_ms > 0 &&
            ahead_ms < SLICE_DRY_MAX_US / US_PER_MS;
 }
 

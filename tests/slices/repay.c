@@ -186,8 +186,8 @@ static void check_world(const char *what, unsigned long number)
     if (w.wrong)
         fail_msg("%s, schedule %lu: a token was spent while something was owed", what, number);
     if (left + w.spent + w.paid + w.passed != all || debt != due)
-        fail_msg("%s, schedule %lu: of %lu tokens %lu are left, %lu spent, %lu paid, %lu passed; %lu are owed, not %lu", what,
-                 number, (unsigned long)all, (unsigned long)left, (unsigned long)w.spent, (unsigned long)w.paid,
+        fail_msg("%s, schedule %lu: of %lu tokens %lu are left, %lu spent, %lu paid, %lu passed; %lu are owed, not %lu",
+                 what, number, (unsigned long)all, (unsigned long)left, (unsigned long)w.spent, (unsigned long)w.paid,
                  (unsigned long)w.passed, (unsigned long)debt, (unsigned long)due);
     bool locked = left > 0 && slice_spend_any(w.cells, CELL, SLICE, MAX, T0_US, 1, false).outcome != SLICE_TAKEN;
     if (locked)
