@@ -112,7 +112,7 @@ static void decide(struct store_call *call, int64_t server_us)
 static inline void lose(struct store_call *call, int64_t server_us)
 {
     uint32_t max;
-    uint64_t debts[CALL_RULES_MOST];
+    uint64_t debts[CALL_RULES_MOST] = { 0 };
     assert_true(call->rule_count <= CALL_RULES_MOST);
     for (size_t i = 0; i < call->rule_count; i++) {
         debts[i] = call->rules[i].cells[0].debt;
