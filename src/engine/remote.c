@@ -352,7 +352,8 @@ void remote_uncount_late(struct decision *d, bool settled)
 {
     for (size_t i = 0; i < d->count; i++) {
         struct remote_counter *rc = &d->remote->counters[i];
-        if (!rc->late || (!settled && (rc->owes || rc->insisted)))
+        bool open = rc->owes || rc->insisted || rc->payment.amount > 0;
+        if (!rc->late || (open && !settled))
             continue;
         rc->late = false;
         __atomic_sub_fetch(late_slot(d, &d->counters[i]), 1, __ATOMIC_SEQ_CST);

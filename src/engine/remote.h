@@ -121,7 +121,8 @@ void remote_take_debts_along(struct decision *d);
 /* The answer is late. The decision will be made without it, and the answer may undo the debts of the decision: nobody pays
  * them until then. */
 void remote_count_late(struct decision *d);
-/* The opposite. settled: the answer has come. Else the decision was made: only the debts that it has left stay counted. */
+/* The opposite. settled: the answer has come. Else the decision was made: the debts that it has left, and those that its
+ * call has taken along, stay counted. */
 void remote_uncount_late(struct decision *d, bool settled);
 /* Settles what the call has charged: with 0, or, if it is kept, with what it was, so that nothing of it is a hold any more
  * and its slots are free. */

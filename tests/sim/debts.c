@@ -23,6 +23,7 @@ static const struct played_rule rules[RULES] = {
 };
 
 static bool up;
+static int64_t now_us;
 static uint64_t reconciled;
 static struct store_call *posted; /* and not answered yet */
 
@@ -80,6 +81,7 @@ static int set_up(void **state)
     (void)state;
     p = (struct played){ .rnd = { 1 } };
     up = true;
+    now_us = T0_US;
     reconciled = 0;
     open_played(rules, &played);
     p.hosts = 1;
@@ -105,7 +107,7 @@ static struct weir_request request_of(const char *method, const char *user, uint
 static struct decision *begin(const struct weir_request *request, struct weir_verdict *verdict)
 {
     sv user = request->user;
-    struct decision *d = decision_new(p.weir, p.weir->current, request, &user, T0_US, RULES);
+    struct decision *d = decision_new(p.weir, p.weir->current, request, &user, now_us, RULES);
     assert_non_null(d);
     d->verdict = verdict;
     decision_run(d);
@@ -222,6 +224,21 @@ static void test_refused_and_unanswered(void **state)
     be_answered(late, true);
 }
 
+/* A call that has taken the debt along may be late for longer than its claim lasts: nobody else pays until it is answered. */
+static void test_late_for_long(void **state)
+{
+    (void)state;
+    uint64_t share = p.max[0];
+    pass_without("A", "u0", share);
+    struct decision *late = be_late("A", "u0", 1, false);
+    assert_int_equal(late->remote->call.rules[0].cells[0].debt, share);
+    now_us += 2 * DEBT_CLAIM_US;
+    assert_int_equal(debt_along("A", "u0"), 0);
+    be_answered(late, true);
+    assert_int_equal(reconciled, share);
+    assert_int_equal(debt_along("A", "u0"), 0);
+}
+
 /* Each is counted once, and none stays counted. */
 static void test_many_are_late(void **state)
 {
@@ -261,7 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_other_subjects_pay), TEST(test_its_own_debt_waits),    TEST(test_refused_and_unanswered),
-        TEST(test_many_are_late),      TEST(test_debts_when_it_is_sent),
+        TEST(test_late_for_long),      TEST(test_many_are_late),         TEST(test_debts_when_it_is_sent),
     };
     return cmocka_run_group_tests_name("sim/debts", tests, NULL, NULL);
 }
