@@ -224,7 +224,8 @@ static void test_refused_and_unanswered(void **state)
     be_answered(late, true);
 }
 
-/* A call that has taken the debt along may be late for longer than its claim lasts: nobody else pays until it is answered. */
+/* A call that has taken the debt along may be late for longer than its claim lasts: nobody else pays until it is answered.
+ */
 static void test_late_for_long(void **state)
 {
     (void)state;
@@ -277,8 +278,8 @@ static void test_debts_when_it_is_sent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_other_subjects_pay), TEST(test_its_own_debt_waits),    TEST(test_refused_and_unanswered),
-        TEST(test_late_for_long),      TEST(test_many_are_late),         TEST(test_debts_when_it_is_sent),
+        TEST(test_other_subjects_pay), TEST(test_its_own_debt_waits), TEST(test_refused_and_unanswered),
+        TEST(test_late_for_long),      TEST(test_many_are_late),      TEST(test_debts_when_it_is_sent),
     };
     return cmocka_run_group_tests_name("sim/debts", tests, NULL, NULL);
 }
