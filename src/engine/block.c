@@ -77,6 +77,17 @@ static void on_done(struct store_call *call)
     waiting_free(d);
 }
 
+/* Calls that were posted before this one, and were not sent, are done by now: what they owe is owed. */
+static void on_sending(struct store_call *call)
+{
+    struct decision *d = decision_of(call);
+    struct waiting *w = d->remote->driver;
+    pthread_mutex_lock(&w->lock);
+    if (!w->left)
+        remote_take_debts_along(d);
+    pthread_mutex_unlock(&w->lock);
+}
+
 static bool wait_until(struct waiting *w, int64_t until_us)
 {
     struct timespec at = { until_us / US_PER_S, until_us % US_PER_S * 1000 };
@@ -93,6 +104,7 @@ static bool ask_store(struct decision *d, int64_t until_us)
     struct store_call *call = &d->remote->call;
     w->done = false;
     call->deadline_us = until_us;
+    call->sending = d->state == DECISION_CALL && call->charge && remote_withholds(d) ? on_sending : NULL;
     call->late = on_late;
     call->done = on_done;
     d->remote->weir->ops->post(d->remote->weir->store, call);

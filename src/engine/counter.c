@@ -1,7 +1,9 @@
 #include "engine/counter.h"
 
 #include "base/check.h"
+#include "engine/handle.h"
 #include "engine/remote.h"
+#include "slices/repay.h"
 
 /* ---- cells ---- */
 
@@ -61,14 +63,43 @@ static void set_slice_state(struct counter *c, const struct slice_spent *spent)
     c->state = &c->look.state;
 }
 
+static struct repay repay_of(const struct decision *d, const struct counter *c, int64_t now_us)
+{
+    return (struct repay){ d->bound->cells, slice_cell(d, c), debt_cell(c), counter_limit(c), &c->window, now_us };
+}
+
+/* `rest` of the cost is owed now. The slice that was too short may have got tokens since: they pay. */
+static void pay_with_slice(struct decision *d, struct counter *c, uint64_t rest)
+{
+    struct remote_counter *rc = remote_of(d, c);
+    struct repay repay = repay_of(d, c, c->ask.now_us);
+    uint64_t most = SLICE_TOKENS_MAX - rc->spent;
+    struct slice_spent paid = repay_new(&repay, rc->owed, rest < most ? rest : most);
+    if (rc->spent == 0)
+        rc->end_us = paid.end_us;
+    rc->spent += paid.taken;
+}
+
+/* Tokens have come back into the slice. If somebody else is paying what is owed, they stay locked: the lender finds them.
+ */
+static void unlock_slice(struct decision *d, const struct counter *c, uint32_t lock)
+{
+    bool held;
+    struct repay repay = repay_of(d, c, decision_now_us(d));
+    uint64_t paid = repay_with_new(&repay, lock, &held);
+    const struct weir *weir = d->remote->weir;
+    if (paid > 0 && weir->store)
+        weir->ops->count(weir->store, STORE_RECONCILED, paid);
+}
+
 /* The store is told of the rest when the decision has passed: see remote_report_overdrafts(). */
 static void overdraw_slice(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
-    uint64_t rest = c->ask.cost - rc->spent;
     struct limit_count count = limit_count_read(counter_limit(c), &c->window, c->look.state);
-    rc->owed = owe(d, c, counter_limit(c), rest);
-    count.count += rest;
+    rc->owed = owe(d, c, counter_limit(c), c->ask.cost - rc->spent);
+    pay_with_slice(d, c, c->ask.cost - rc->spent);
+    count.count += c->ask.cost - rc->spent;
     c->look.state = limit_count_state(&count);
 }
 
@@ -124,10 +155,12 @@ static enum counter_outcome take_slice(struct decision *d, struct counter *c)
 static void give_back_slice(struct decision *d, struct counter *c)
 {
     const struct remote_counter *rc = remote_of(d, c);
-    slice_unspend(d->bound->cells, c->ask.key, rc->end_us, rc->spent);
+    uint32_t lock;
     if (rc->spent < c->ask.cost)
         debt_undo(d->bound->cells, debt_cell(c), counter_limit(c), rc->owed, c->ask.now_us, c->ask.cost - rc->spent,
                   decision_now_us(d));
+    slice_unspend(d->bound->cells, c->ask.key, rc->end_us, rc->spent, &lock);
+    unlock_slice(d, c, lock);
 }
 
 /* ---- charges that need no room ---- */
@@ -140,7 +173,7 @@ static void charge_standin(struct decision *d, struct counter *c)
     ask.limit = &rc->share;
     if (c->rule->rule->on_failure == ON_FAILURE_LOCAL)
         cells_charge(d->bound->cells, &ask, ask.limit);
-    owe(d, c, &rc->share, c->ask.cost);
+    rc->owed = owe(d, c, &rc->share, c->ask.cost);
 }
 
 static void charge_store(struct decision *d, struct counter *c)
@@ -148,25 +181,23 @@ static void charge_store(struct decision *d, struct counter *c)
     if (remote_stand_in(d, c))
         charge_standin(d, c);
     else
-        owe(d, c, counter_limit(c), c->ask.cost);
+        remote_of(d, c)->owed = owe(d, c, counter_limit(c), c->ask.cost);
 }
 
 /* The slice is spent first: a request that finds nothing left of it asks the store, which is told of the debt then. */
 static void charge_slice(struct decision *d, struct counter *c)
 {
-    struct cells *cells = d->bound->cells;
-    uint32_t slice = slice_size(c);
-    uint64_t max = counter_limit(c)->max, cost = c->ask.cost;
-    uint32_t left = slice_spend(cells, c->ask.key, slice, max, c->ask.now_us, 0, false).left;
-    uint32_t part = cost < left ? (uint32_t)cost : left;
-    struct slice_spent spent = slice_spend(cells, c->ask.key, slice, max, c->ask.now_us, part, true);
-    remote_of(d, c)->renew = spent.renew;
-    if (spent.outcome == SLICE_TAKEN)
-        c->ask.cost -= part;
+    struct remote_counter *rc = remote_of(d, c);
+    struct slice_spent spent = slice_spend_any(d->bound->cells, c->ask.key, slice_size(c), counter_limit(c)->max,
+                                               c->ask.now_us, c->ask.cost, true);
+    rc->renew = spent.renew;
+    c->ask.cost -= spent.taken;
     if (c->ask.cost == 0)
         return;
     charge_store(d, c);
-    remote_of(d, c)->renew = true; /* the ask takes the debt along */
+    rc->spent = 0;
+    pay_with_slice(d, c, c->ask.cost);
+    rc->renew = true; /* the ask takes the debt along */
     c->ask.cost = 0;
 }
 
@@ -203,21 +234,6 @@ static enum counter_outcome take_standin_cell(struct decision *d, struct counter
     return cell_taken(c, cells_take(d->bound->cells, &c->ask, &c->taken));
 }
 
-/* The slice that was too short may have come since. Nothing may pass on a limit that is overdrawn, so it pays: see
- * lender_answer(). */
-static void pay_with_slice(struct decision *d, struct counter *c)
-{
-    struct remote_counter *rc = remote_of(d, c);
-    struct cells *cells = d->bound->cells;
-    const struct limit *l = counter_limit(c);
-    struct slice_spent spent =
-        slice_spend_any(cells, slice_cell(d, c), slice_size(c), l->max, c->ask.now_us, c->ask.cost, true);
-    rc->spent = spent.taken;
-    rc->end_us = spent.end_us;
-    if (spent.taken > 0)
-        debt_undo(cells, debt_cell(c), l, rc->owed, c->ask.now_us, spent.taken, decision_now_us(d));
-}
-
 static enum counter_outcome take_standin(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
@@ -238,7 +254,7 @@ void counters_owe(struct decision *d)
         rc->owed = owe(d, c, &rc->share, c->ask.cost);
         rc->owes = true;
         if (counter_limit(c)->overdraft && c->rule->counter == COUNTER_SLICE)
-            pay_with_slice(d, c);
+            pay_with_slice(d, c, c->ask.cost);
     }
 }
 
@@ -249,11 +265,14 @@ static void give_back_standin(struct decision *d, struct counter *c)
         give_back_cell(d, c);
     if (counter_limit(c)->algorithm == LIMIT_CONCURRENT || !rc->owes)
         return;
-    if (rc->spent > 0)
-        slice_unspend(d->bound->cells, slice_cell(d, c), rc->end_us, rc->spent);
     if (rc->spent < c->ask.cost)
         debt_undo(d->bound->cells, debt_cell(c), counter_limit(c), rc->owed, c->ask.now_us, c->ask.cost - rc->spent,
                   decision_now_us(d));
+    if (rc->spent > 0) {
+        uint32_t lock;
+        slice_unspend(d->bound->cells, slice_cell(d, c), rc->end_us, rc->spent, &lock);
+        unlock_slice(d, c, lock);
+    }
 }
 
 /* ---- joined, and counted already ---- */
@@ -371,7 +390,9 @@ static void give_back_slice_any(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
     uint32_t slice = slice_size(c);
-    slice_give_back(d->bound->cells, c->ask.key, slice, c->ask.cost, c->ask.now_us);
+    uint32_t lock;
+    slice_give_back(d->bound->cells, c->ask.key, slice, c->ask.cost, c->ask.now_us, &lock);
+    unlock_slice(d, c, lock);
     struct slice_spent spent =
         slice_spend(d->bound->cells, c->ask.key, slice, counter_limit(c)->max, c->ask.now_us, 0, false);
     set_slice_state(c, &spent);

@@ -457,9 +457,10 @@ void decision_late(struct decision *d)
 {
     CHECK(d->state == DECISION_CALL);
     d->remote->late = true;
-    __atomic_add_fetch(&d->remote->weir->late, 1, __ATOMIC_SEQ_CST);
+    remote_count_late(d);
     d->state = DECISION_WITHOUT;
     decision_run(d);
+    remote_uncount_late(d, false);
 }
 
 /* ---- an answer that came after the verdict ---- */
@@ -498,8 +499,7 @@ void decision_aftermath(struct decision *d)
     if (d->remote->late && make_up(d))
         weir->ops->count(weir->store, STORE_REFUNDED, 1);
     remote_end_payments(d);
-    if (d->remote->late)
-        __atomic_sub_fetch(&weir->late, 1, __ATOMIC_SEQ_CST);
+    remote_uncount_late(d, true);
     d->remote->late = false;
 }
 

@@ -12,6 +12,8 @@
 
 struct penalty_view;
 
+enum { LATE_SLOTS = 4096 };
+
 struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */
     struct cells *cells;
@@ -19,7 +21,9 @@ struct weir {
     struct store *store;         /* NULL: there is none */
     bool visits;                 /* see weir_open_with */
     bool store_by_now;           /* for tests: the store takes the request's clock for its own */
-    unsigned late;               /* decisions made without an answer that may still come */
+    /* Debts that an answer which is late may undo, by the key of their cell: see remote_count_late(). Debts that share a
+     * slot wait for each other's answers, and nothing else comes of it. */
+    uint32_t late[LATE_SLOTS];
     struct weir_options options; /* its strings are not kept, but for … */
     char *rules_file;            /* … this one */
     struct cidr *trusted;        /* options.trusted_proxies, if they were given */

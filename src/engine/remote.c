@@ -66,7 +66,7 @@ void remote_release_rules(struct decision *d)
 static void init_counter(struct decision *d, struct counter *c)
 {
     struct remote_counter *rc = remote_of(d, c);
-    rc->renew = rc->insisted = rc->owes = false;
+    rc->renew = rc->insisted = rc->owes = rc->late = rc->withheld = false;
     rc->tokens = rc->spent = 0;
     rc->payment.amount = 0;
     rc->clock_us = 0;
@@ -299,17 +299,65 @@ bool remote_insists_in_store(const struct decision *d)
     return false;
 }
 
+static uint32_t *late_slot(const struct decision *d, const struct counter *c)
+{
+    return &d->remote->weir->late[debt_cell(c) % LATE_SLOTS];
+}
+
+/* Returns whether no late answer may undo what is owed. A late call is counted before the debt that it leaves can be seen,
+ * and until its answer has undone that debt: so the debt is read before the slot, and once more after it. */
+static bool is_firm(const struct decision *d, const struct counter *c, const struct payment *payment)
+{
+    struct limit_state seen;
+    return __atomic_load_n(late_slot(d, c), __ATOMIC_SEQ_CST) == 0 &&
+           debt_amount(d->bound->cells, debt_cell(c), counter_limit(c), &c->window, c->ask.now_us, &seen) ==
+               payment->amount;
+}
+
 static void begin_payment(struct decision *d, struct counter *c)
 {
-    struct payment *payment = &remote_of(d, c)->payment;
+    struct remote_counter *rc = remote_of(d, c);
+    struct payment *payment = &rc->payment;
     uint64_t cell = debt_cell(c);
+    rc->withheld = false;
     if (counter_limit(c)->algorithm == LIMIT_CONCURRENT)
         return; /* what is in flight is never owed */
     payment_begin(payment, d->bound->cells, cell, counter_limit(c), &c->window, c->ask.now_us);
-    /* Read last: a late call is counted here before the debt that it leaves is seen above, and its answer may undo that
-     * debt. */
-    if (payment->amount > 0 && __atomic_load_n(&d->remote->weir->late, __ATOMIC_SEQ_CST) > 0)
-        payment_end(payment, d->bound->cells, cell, counter_limit(c), false, c->ask.now_us);
+    if (payment->amount == 0 || is_firm(d, c, payment))
+        return;
+    payment_end(payment, d->bound->cells, cell, counter_limit(c), false, c->ask.now_us);
+    rc->withheld = true;
+}
+
+bool remote_withholds(const struct decision *d)
+{
+    for (size_t i = 0; i < d->count; i++)
+        if (d->remote->counters[i].withheld)
+            return true;
+    return false;
+}
+
+void remote_count_late(struct decision *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        struct remote_counter *rc = &d->remote->counters[i];
+        if (!rc->cell || rc->late)
+            continue;
+        rc->late = true;
+        __atomic_add_fetch(late_slot(d, &d->counters[i]), 1, __ATOMIC_SEQ_CST);
+    }
+}
+
+void remote_uncount_late(struct decision *d, bool settled)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        struct remote_counter *rc = &d->remote->counters[i];
+        bool open = rc->owes || rc->insisted || rc->payment.amount > 0;
+        if (!rc->late || (open && !settled))
+            continue;
+        rc->late = false;
+        __atomic_sub_fetch(late_slot(d, &d->counters[i]), 1, __ATOMIC_SEQ_CST);
+    }
 }
 
 struct store_cell *remote_add_to_call(struct decision *d, struct counter *c)
@@ -417,6 +465,16 @@ void remote_make_call(struct decision *d)
         call_about(d, true, &status);
     if (!r->refused)
         call_about(d, false, &status);
+}
+
+void remote_take_debts_along(struct decision *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        const struct counter *c = &d->counters[i];
+        payment_end(&d->remote->counters[i].payment, d->bound->cells, debt_cell(c), counter_limit(c), false,
+                    decision_now_us(d));
+    }
+    remote_make_call(d);
 }
 
 /* A part of the call may have charged its debts although another one failed. */

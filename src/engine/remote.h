@@ -16,6 +16,8 @@ struct remote_counter {
     uint32_t spent;  /* slice, stand-in for one: the part of the cost that was taken out of it; the rest is owed */
     bool owes;       /* stand-in: what it let through is owed: see counters_owe() */
     bool insisted;   /* stand-in: it was charged, whatever the others say, and is owed */
+    bool late;       /* stand-in: counted in weir->late */
+    bool withheld;   /* store: something is owed, but a late answer may undo it: see remote_withholds() */
     enum rule_on_failure standin; /* stand-in: what it does */
     struct limit share;           /* stand-in: the limit that it applies; if it allows everything, the rule's own */
     struct limit_state owed;      /* stand-in, overdrawn slice: the cell of what is owed, after the charge */
@@ -37,7 +39,7 @@ struct remote {
     bool fresh;                      /* the decision has not stopped yet */
     bool may_wait;                   /* set by the driver: it may stop at DECISION_SLICES */
     int64_t retry_us;         /* at DECISION_SLICES: resume it after this time in any case, since an ask may be lost */
-    bool late;                /* counted in weir->late */
+    bool late;                /* the decision was made before the answer came */
     bool holds_rules;         /* counted in bound->waiting */
     bool gave_up;             /* the store does not answer: it is not asked any more */
     bool failed;              /* the call was answered: only the counters of rules that failed are replaced */
@@ -112,6 +114,16 @@ bool remote_insists_in_store(const struct decision *d);
 /* Fills d->remote->call with everything that counts in the store. Once more after an answer: with what is still to be
  * asked, and with the windows of the clocks that the answer told. */
 void remote_make_call(struct decision *d);
+/* Returns whether the call leaves out a debt, since a late answer may undo it. */
+bool remote_withholds(const struct decision *d);
+/* The call is about to be sent, and late answers may have come since it was made: makes it once more. */
+void remote_take_debts_along(struct decision *d);
+/* The answer is late. The decision will be made without it, and the answer may undo the debts of the decision: nobody pays
+ * them until then. */
+void remote_count_late(struct decision *d);
+/* The opposite. settled: the answer has come. Else the decision was made: the debts that it has left, and those that its
+ * call has taken along, stay counted. */
+void remote_uncount_late(struct decision *d, bool settled);
 /* Settles what the call has charged: with 0, or, if it is kept, with what it was, so that nothing of it is a hold any more
  * and its slots are free. */
 void remote_settle_call(struct decision *d, bool keep);

@@ -105,6 +105,9 @@ struct store_call {
     int64_t server_us;        /* the store's clock then (STORE_DECIDED, STORE_STALE); the earliest of its rules */
     char why[300];
 
+    /* NULL, or called just before a posted call is sent, in the thread that sends it: the question may still be changed.
+     * Not called if it is not sent. */
+    void (*sending)(struct store_call *call);
     /* The deadline has passed, or it is certain that no answer will come before it. `done` still comes. At most once,
      * before `done`; not for calls whose answer is in time. */
     void (*late)(struct store_call *call);

@@ -149,8 +149,11 @@ static void send_calls(struct store_thread *t, struct store_call *first)
         next = call->next;
         if (call->deadline_us <= now_us)
             store_refuse(t->store, call);
-        else if (!wait_for_connection(t, call))
+        else if (!wait_for_connection(t, call)) {
+            if (call->sending)
+                call->sending(call);
             store_send(t->link, call);
+        }
     }
 }
 

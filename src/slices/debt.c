@@ -160,21 +160,22 @@ static uint64_t payer(const struct payment *p)
     return (uint64_t)getpid() << 48 ^ (uint64_t)(uintptr_t)p;
 }
 
-void payment_begin(struct payment *p, struct cells *cells, uint64_t key, const struct limit *limit,
+bool payment_begin(struct payment *p, struct cells *cells, uint64_t key, const struct limit *limit,
                    const struct window *window, int64_t now_us)
 {
     p->seen_us = now_us;
     p->amount = debt_amount(cells, key, limit, window, now_us, &p->seen);
     if (p->amount == 0)
-        return;
+        return true;
     if (!debt_claim(cells, key, payer(p), now_us)) {
         p->amount = 0;
-        return;
+        return false;
     }
     /* Once more: the previous holder of the claim may have paid meanwhile. */
     p->amount = debt_amount(cells, key, limit, window, now_us, &p->seen);
     if (p->amount == 0)
         debt_release(cells, key, payer(p), now_us);
+    return true;
 }
 
 uint64_t payment_end(struct payment *p, struct cells *cells, uint64_t key, const struct limit *limit, bool charged,

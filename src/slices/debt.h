@@ -26,8 +26,9 @@ struct payment {
     struct limit_state seen;
 };
 
-/* Claims what is owed for `p`, which must not move until payment_end. Reads no cell if nothing was owed for long. */
-void payment_begin(struct payment *p, struct cells *cells, uint64_t key, const struct limit *limit,
+/* Claims what is owed for `p`, which must not move until payment_end. Reads no cell if nothing was owed for long. Returns
+ * false if something is owed, and somebody else is paying. */
+bool payment_begin(struct payment *p, struct cells *cells, uint64_t key, const struct limit *limit,
                    const struct window *window, int64_t now_us);
 /* Ends the claim. charged: it is certain that the store has charged the amount; else it is owed still. Returns the amount
  * that was paid. */

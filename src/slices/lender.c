@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "slices/debt.h"
+#include "slices/repay.h"
 #include "slices/slice.h"
 
 enum {
@@ -315,8 +316,10 @@ static struct held *held_in(struct lender *l, uint64_t cell, int64_t store_end_u
     return NULL;
 }
 
-static void put(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
+/* Returns the lock of the slice, or 0. */
+static uint32_t put(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
 {
+    uint32_t lock;
     const struct slice_ask *ask = &call->ask;
     int64_t end_us = end_here_us(call, lent);
     struct held *h = held_in(l, ask->cell, lent->end_us, now_us);
@@ -324,9 +327,9 @@ static void put(struct lender *l, const struct lend_call *call, const struct len
         end_us = h->end_us;
     l->counts.slices++;
     l->counts.lent += lent->tokens;
-    slice_put(l->cells, ask->cell, end_us, lent->tokens, now_us);
+    slice_put(l->cells, ask->cell, end_us, lent->tokens, now_us, &lock);
     if (end_us <= now_us || (!h && !(h = held_new(l, ask))))
-        return;
+        return lock;
     h->store_end_us = lent->end_us;
     h->end_us = end_us;
     h->active_us = now_us;
@@ -335,46 +338,75 @@ static void put(struct lender *l, const struct lend_call *call, const struct len
     h->max = ask->limit.max;
     h->ttl_ms = ask->ttl_ms;
     h->last = lent->tokens;
-    held_see(l, h, slice_left(l->cells, h->cell, end_us, now_us));
+    return lock;
 }
 
-/* Not for long: somebody may return tokens soon. */
-static void set_dry(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
+/* Not for long: somebody may return tokens soon. Returns the lock of the slice, or 0. */
+static uint32_t set_dry(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
 {
+    uint32_t lock;
     const struct slice_ask *ask = &call->ask;
     int64_t dry_us = ask->ttl_ms * US_PER_MS / 4, end_us = end_here_us(call, lent);
     int64_t until_us = now_us + (dry_us < DRY_MAX_US ? dry_us : DRY_MAX_US);
     const struct held *h = held_in(l, ask->cell, lent->end_us, now_us);
     if (h && h->end_us < end_us)
         end_us = h->end_us;
-    slice_set_dry(l->cells, ask->cell, end_us, ask->limit.max, lent->room, until_us, now_us);
+    slice_set_dry(l->cells, ask->cell, end_us, ask->limit.max, lent->room, until_us, now_us, &lock);
+    return lock;
 }
 
-/* Stale windows leave no mark: callers that wait look again, and ask with what is known about the store's clock now. */
+/* A message that returns tokens. Returns NULL if there is no room for it. */
+static struct message *return_new(const struct lender *l, int64_t store_end_us, int64_t end_us)
+{
+    struct message *m = l->queue.count + l->unsent.count < LENDER_QUEUE_MAX ? calloc(1, sizeof *m) : NULL;
+    if (!m)
+        return NULL;
+    m->call.kind = LEND_RETURN;
+    m->call.end_us = store_end_us;
+    m->dies_us = end_us;
+    return m;
+}
+
+static void return_add(struct lender *l, struct message *m, uint32_t tokens)
+{
+    if (tokens == 0) {
+        free(m);
+        return;
+    }
+    m->call.tokens = tokens;
+    l->counts.held += tokens; /* until it is given back */
+    messages_add(&l->queue, &m->call);
+}
+
+/* The limit is overdrawn, and somebody else is telling the store of it. The tokens cannot pay, or it would be paid twice,
+ * and nobody may spend them: they go back, and requests are refused for a moment. If there is no room for the message they
+ * are lost. */
+static void put_off(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
+{
+    struct lent none = *lent;
+    struct message *m = return_new(l, lent->end_us, end_here_us(call, lent));
+    uint32_t tokens = slice_pay(l->cells, call->ask.cell, now_us, UINT64_MAX).taken;
+    if (m) {
+        m->call.ask = call->ask;
+        return_add(l, m, tokens);
+    }
+    none.room = 0;
+    set_dry(l, call, &none, now_us);
+}
+
+/* Tokens pay what is owed before anybody spends them: they were asked for before there was a debt. Stale windows leave no
+ * mark: callers that wait look again, and ask with what is known about the store's clock now. */
 static void take_in(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
 {
+    const struct slice_ask *ask = &call->ask;
+    bool held;
     if (lent->stale || !is_sane(lent))
         return;
-    if (lent->tokens > 0)
-        put(l, call, lent, now_us);
-    else
-        set_dry(l, call, lent, now_us);
-}
-
-/* The limit was overdrawn while the ask was flying, and nothing may pass on it: the tokens pay what is owed, as far as they
- * go. They are put first, and then the debt is looked at; whoever adds to the debt looks at the tokens after that. So one
- * of the two sees the other. */
-static void pay_with_slice(struct lender *l, const struct slice_ask *ask, int64_t now_us)
-{
-    struct payment payment;
-    payment_begin(&payment, l->cells, ask->owed, &ask->limit, &ask->window, now_us);
-    if (payment.amount == 0)
-        return;
-    struct slice_spent spent =
-        slice_spend_any(l->cells, ask->cell, ask->slice, ask->limit.max, now_us, payment.amount, true);
-    if (spent.taken > 0)
-        payment.amount = spent.taken;
-    l->counts.paid += payment_end(&payment, l->cells, ask->owed, &ask->limit, spent.taken > 0, now_us);
+    uint32_t lock = lent->tokens > 0 ? put(l, call, lent, now_us) : set_dry(l, call, lent, now_us);
+    struct repay repay = { l->cells, ask->cell, ask->owed, &ask->limit, &ask->window, now_us };
+    l->counts.paid += repay_with_new(&repay, lock, &held);
+    if (held)
+        put_off(l, call, lent, now_us);
     struct held *h = *held_at(l, ask->cell);
     if (h)
         held_see(l, h, slice_left(l->cells, h->cell, h->end_us, now_us));
@@ -411,8 +443,6 @@ bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_resu
             payment_end(&m->payment, lender->cells, call->ask.owed, &call->ask.limit, answered && !lent->stale, now_us);
     if (answered && took)
         take_in(lender, call, lent, now_us);
-    if (answered && took && call->ask.limit.overdraft)
-        pay_with_slice(lender, &call->ask, now_us);
     if (answered && !took)
         lender->counts.returned += call->tokens;
     struct slice_ask ask = call->ask;
@@ -436,20 +466,13 @@ static void read_held(struct slice_ask *ret, const struct held *h)
 /* Returns false if there is no room for the message: then nothing was done. */
 static bool give_back(struct lender *l, struct held *h, int64_t now_us)
 {
-    struct message *m;
-    if (l->queue.count + l->unsent.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
+    struct message *m = return_new(l, h->store_end_us, h->end_us);
+    if (!m)
         return false;
-    m->call.kind = LEND_RETURN;
-    m->call.end_us = h->store_end_us;
-    m->call.tokens = slice_collect(l->cells, h->cell, h->end_us, now_us);
-    m->dies_us = h->end_us;
+    uint32_t tokens = slice_collect(l->cells, h->cell, h->end_us, now_us);
     read_held(&m->call.ask, h);
     held_forget(l, h);
-    l->counts.held += m->call.tokens; /* until it is given back */
-    if (m->call.tokens > 0)
-        messages_add(&l->queue, &m->call);
-    else
-        free(m);
+    return_add(l, m, tokens);
     return true;
 }
 

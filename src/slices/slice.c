@@ -1,6 +1,8 @@
 /* How the state of a slice's cell changes when it is spent from, filled or collected. */
 #include "slices/slice.h"
 
+#include <unistd.h>
+
 #include "base/check.h"
 #include "limit/take.h"
 
@@ -11,6 +13,7 @@ enum { SHARE_HELD = 64 };
 
 enum { DRY_UNTIL_BITS = 17, DRY_ROOM_BITS = 8, DRY_MAX_BITS = 5 };
 enum { DRY_BITS = DRY_UNTIL_BITS + DRY_ROOM_BITS + DRY_MAX_BITS };
+enum { ROOM_LOCKED = (1 << DRY_ROOM_BITS) - 1 }; /* in place of a mark: room_pack() returns less */
 
 /* ---- the words of a state ---- */
 
@@ -80,6 +83,38 @@ LIMIT_HOT struct cells_change change_to(const struct slice *s, int64_t now_us)
                                   .outlook = { decays_us, 0, s->left > 0 ? SHARE_HELD : LIMIT_SHARE_NONE } };
 }
 
+/* ---- locks ---- */
+
+/* The tokens of a locked slice can pay, and nobody can spend them: see slice.h. A lock is in place of the dry mark, and
+ * knows by its number who made it. */
+LIMIT_HOT bool is_lock(uint32_t dry)
+{
+    return (dry >> DRY_UNTIL_BITS & ROOM_LOCKED) == ROOM_LOCKED;
+}
+
+LIMIT_HOT bool is_locked(const struct slice *s)
+{
+    return is_lock(s->dry);
+}
+
+/* No two locks that meet in a cell have the same number, or hardly ever. */
+static uint32_t lock_make(void)
+{
+    static uint32_t made;
+    uint32_t number = __atomic_add_fetch(&made, 1, __ATOMIC_RELAXED) + (uint32_t)getpid() * UINT32_C(0x9e3779b1);
+    return (uint32_t)ROOM_LOCKED << DRY_UNTIL_BITS | (number & ((1u << DRY_UNTIL_BITS) - 1));
+}
+
+/* Tokens come into the slice. Where some can be spent already, nothing is owed, and these can be, too. `lock` 0: the caller
+ * does not want one, and leaves that of another. Returns the caller's lock, or 0. */
+static uint32_t slice_receive(struct slice *s, uint32_t tokens, uint32_t lock)
+{
+    bool locks = lock != 0 && (s->left == 0 || is_locked(s));
+    slice_add(s, tokens);
+    s->dry = locks ? lock : s->dry;
+    return locks ? lock : 0;
+}
+
 /* ---- dry marks ---- */
 
 /* Four binary digits and an exponent, rounded down: a request that did not get it wanted more in any case. */
@@ -113,7 +148,7 @@ static bool dry_at(uint32_t dry, uint64_t max, int64_t now_us, uint32_t *ret_roo
 {
     uint32_t ahead_ms = (dry - (uint32_t)(now_us / US_PER_MS)) & ((1u << DRY_UNTIL_BITS) - 1);
     *ret_room = room_unpack(dry >> DRY_UNTIL_BITS & ((1u << DRY_ROOM_BITS) - 1));
-    return dry != 0 && dry >> (DRY_ROOM_BITS + DRY_UNTIL_BITS) == max_hash(max) && ahead_ms > 0 &&
+    return dry != 0 && !is_lock(dry) && dry >> (DRY_ROOM_BITS + DRY_UNTIL_BITS) == max_hash(max) && ahead_ms > 0 &&
            ahead_ms < SLICE_DRY_MAX_US / US_PER_MS;
 }
 
@@ -125,6 +160,7 @@ struct spending {
     uint32_t cost, least; /* takes `cost`, or what there is of it, but not less than `least` */
     uint64_t max;
     bool charge;
+    bool pays; /* takes what is locked, too */
     struct slice_spent spent;
 };
 
@@ -141,6 +177,8 @@ static struct cells_change judge_spend(struct limit_state state, void *data)
 {
     struct spending *p = data;
     struct slice s = slice_at(state, p->now_us);
+    if (__builtin_expect(is_locked(&s), 0) && !p->pays)
+        s.left = 0; /* as a caller sees it: a cost is refused, and nothing is written */
     if (__builtin_expect(s.left < p->least, 0)) {
         refuse(p, &s);
         return (struct cells_change){ 0 };
@@ -160,7 +198,7 @@ static struct cells_change judge_spend(struct limit_state state, void *data)
 struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice, uint64_t max, int64_t now_us,
                                uint32_t cost, bool charge)
 {
-    struct spending p = { now_us, slice, cost, cost, max, charge, { 0 } };
+    struct spending p = { now_us, slice, cost, cost, max, charge, false, { 0 } };
     CHECK(clock_valid(now_us) && slice > 0);
     cells_update(cells, key, now_us, judge_spend, &p);
     return p.spent;
@@ -170,9 +208,20 @@ struct slice_spent slice_spend_any(struct cells *cells, uint64_t key, uint32_t s
                                    uint64_t cost, bool charge)
 {
     uint32_t most = cost < SLICE_TOKENS_MAX ? (uint32_t)cost : SLICE_TOKENS_MAX;
-    struct spending p = { now_us, slice, most, 1, max, charge, { 0 } };
+    struct spending p = { now_us, slice, most, 1, max, charge, false, { 0 } };
     CHECK(clock_valid(now_us) && slice > 0 && cost > 0);
     cells_update(cells, key, now_us, judge_spend, &p);
+    return p.spent;
+}
+
+/* A full slice of 0: paying asks for no other. */
+struct slice_spent slice_pay(struct cells *cells, uint64_t key, int64_t now_us, uint64_t most)
+{
+    struct spending p = { .now_us = now_us, .least = 1, .charge = true, .pays = true };
+    p.cost = most < SLICE_TOKENS_MAX ? (uint32_t)most : SLICE_TOKENS_MAX;
+    CHECK(clock_valid(now_us));
+    if (most > 0)
+        cells_update(cells, key, now_us, judge_spend, &p);
     return p.spent;
 }
 
@@ -183,25 +232,40 @@ struct turn {
     uint32_t tokens;
     uint64_t max, room;
     bool collect;
-    uint32_t left; /* ret */
+    uint32_t wants;      /* a lock; 0: none */
+    uint32_t left, lock; /* ret */
 };
+
+/* The lock that a caller wants who passes ret_lock. */
+static uint32_t wanted(const uint32_t *ret_lock)
+{
+    return ret_lock ? lock_make() : 0;
+}
+
+static void set_lock(uint32_t *ret_lock, const struct turn *t)
+{
+    if (ret_lock)
+        *ret_lock = t->lock;
+}
 
 static struct cells_change judge_unspend(struct limit_state state, void *data)
 {
-    const struct turn *t = data;
+    struct turn *t = data;
     struct slice s = slice_of(state);
+    t->lock = 0;
     if (!is_of(&s, t->end_us))
         return (struct cells_change){ 0 };
-    slice_add(&s, t->tokens);
+    t->lock = slice_receive(&s, t->tokens, t->wants);
     return change_to(&s, t->now_us);
 }
 
 /* Makes no cell, so it need not know the time. */
-void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost)
+void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost, uint32_t *ret_lock)
 {
-    struct turn t = { .end_us = end_us, .now_us = end_us, .tokens = cost };
+    struct turn t = { .end_us = end_us, .now_us = end_us, .tokens = cost, .wants = wanted(ret_lock) };
     if (cost > 0)
         cells_update(cells, key, clock_within(end_us), judge_unspend, &t);
+    set_lock(ret_lock, &t);
 }
 
 /* t->room is a full slice. */
@@ -211,44 +275,73 @@ static struct cells_change judge_give_back(struct limit_state state, void *data)
     struct slice s = slice_at(state, t->now_us);
     uint32_t lacks = s.left < t->room ? (uint32_t)t->room - s.left : 0;
     t->left = s.left;
+    t->lock = 0;
     if (s.end_us == 0 || lacks == 0)
         return (struct cells_change){ 0 };
-    slice_add(&s, t->tokens < lacks ? t->tokens : lacks);
+    t->lock = slice_receive(&s, t->tokens < lacks ? t->tokens : lacks, t->wants);
     t->left = s.left;
     return change_to(&s, t->now_us);
 }
 
-uint32_t slice_give_back(struct cells *cells, uint64_t key, uint32_t slice, uint64_t cost, int64_t now_us)
+uint32_t slice_give_back(struct cells *cells, uint64_t key, uint32_t slice, uint64_t cost, int64_t now_us,
+                         uint32_t *ret_lock)
 {
-    struct turn t = { .now_us = now_us, .room = slice, .tokens = cost < slice ? (uint32_t)cost : slice };
-    cells_update(cells, key, now_us, judge_give_back, &t);
+    struct turn t = { .now_us = now_us, .room = slice, .wants = wanted(ret_lock) };
+    t.tokens = cost < slice ? (uint32_t)cost : slice;
+    if (cost > 0)
+        cells_update(cells, key, now_us, judge_give_back, &t);
+    set_lock(ret_lock, &t);
     return t.left;
 }
 
 static struct cells_change judge_put(struct limit_state state, void *data)
 {
-    const struct turn *t = data;
+    struct turn *t = data;
+    t->lock = 0;
     if (t->end_us <= t->now_us)
         return (struct cells_change){ 0 };
     struct slice s = slice_in(state, t->end_us, t->now_us);
-    slice_add(&s, t->tokens);
     s.asked = false;
+    s.dry = is_locked(&s) ? s.dry : 0;
+    t->lock = slice_receive(&s, t->tokens, t->wants);
+    return change_to(&s, t->now_us);
+}
+
+void slice_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us, uint32_t *ret_lock)
+{
+    struct turn t = { .end_us = end_us, .now_us = now_us, .tokens = tokens, .wants = wanted(ret_lock) };
+    if (tokens > 0)
+        cells_update(cells, key, now_us, judge_put, &t);
+    set_lock(ret_lock, &t);
+}
+
+static struct cells_change judge_unlock(struct limit_state state, void *data)
+{
+    const struct turn *t = data;
+    struct slice s = slice_of(state);
+    if (s.dry != t->wants)
+        return (struct cells_change){ 0 };
     s.dry = 0;
     return change_to(&s, t->now_us);
 }
 
-void slice_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us)
+void slice_unlock(struct cells *cells, uint64_t key, uint32_t lock, int64_t now_us)
 {
-    struct turn t = { .end_us = end_us, .now_us = now_us, .tokens = tokens };
-    if (tokens > 0)
-        cells_update(cells, key, now_us, judge_put, &t);
+    struct turn t = { .now_us = now_us, .wants = lock };
+    if (lock != 0)
+        cells_update(cells, key, now_us, judge_unlock, &t);
 }
 
 static struct cells_change judge_dry(struct limit_state state, void *data)
 {
-    const struct turn *t = data;
+    struct turn *t = data;
     struct slice s = slice_in(state, t->end_us, t->now_us);
     s.asked = false;
+    t->lock = 0;
+    if (is_locked(&s) && s.left > 0) {
+        t->lock = slice_receive(&s, 0, t->wants);
+        return change_to(&s, t->now_us);
+    }
     s.dry = dry_make(t->max, t->room, t->until_us);
     struct cells_change change = change_to(&s, t->now_us);
     if (s.left == 0)
@@ -257,11 +350,13 @@ static struct cells_change judge_dry(struct limit_state state, void *data)
 }
 
 void slice_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint64_t max, uint64_t room, int64_t until_us,
-                   int64_t now_us)
+                   int64_t now_us, uint32_t *ret_lock)
 {
     struct turn t = { .end_us = end_us, .now_us = now_us, .until_us = until_us, .max = max, .room = room };
+    t.wants = wanted(ret_lock);
     if (end_us > now_us)
         cells_update(cells, key, now_us, judge_dry, &t);
+    set_lock(ret_lock, &t);
 }
 
 static struct cells_change judge_left(struct limit_state state, void *data)

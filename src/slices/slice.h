@@ -6,6 +6,7 @@
  *   state   time 52: end of the window, its low bits
  *           data 64: bit 52 of the end · asked 1 · dry marks 30 · tokens left 32
  *   dry     hash of the limit's max 5 · what the store had 8 · until when, in ms 17
+ *           a lock: 0 · all bits set · its number
  *
  * The end is by this host's clock, and was worked out from the answer to a message: two answers about one window differ by
  * what they were on their way. So ends within SLICE_SAME_US of each other, while the earlier one is not over, are one
@@ -52,22 +53,35 @@ struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice
 /* The same for a limit with overdraft: takes what there is of `cost`, if that is at least 1. cost > 0. */
 struct slice_spent slice_spend_any(struct cells *cells, uint64_t key, uint32_t slice, uint64_t max, int64_t now_us,
                                    uint64_t cost, bool charge);
+/* Takes what there is of `most`, locked or not, for a debt. */
+struct slice_spent slice_pay(struct cells *cells, uint64_t key, int64_t now_us, uint64_t most);
+
+/* ---- locks ---- */
+
+/* If nothing was left of a slice, something may be owed, and tokens that come pay it before anybody spends them: see
+ * repay.h. Until that is done they are locked: slice_spend finds nothing, and slice_pay finds them. Functions that take
+ * ret_lock set it to the lock that they have made, or to 0 if they have made none; the caller unlocks. ret_lock NULL: no
+ * lock is made. If its holder dies, the next tokens that come are locked anew, with those that are there. */
+void slice_unlock(struct cells *cells, uint64_t key, uint32_t lock, int64_t now_us);
+
 /* Puts back what was spent from the slice of the window that ends then, if it is still there. */
-void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost);
+void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost, uint32_t *ret_lock);
 
 /* Gives back `cost` of what was spent, whoever spent it: the slice becomes a full one at most. Does nothing if this host
  * has no slice of a window that goes on. Returns what is left after it. */
-uint32_t slice_give_back(struct cells *cells, uint64_t key, uint32_t slice, uint64_t cost, int64_t now_us);
+uint32_t slice_give_back(struct cells *cells, uint64_t key, uint32_t slice, uint64_t cost, int64_t now_us,
+                         uint32_t *ret_lock);
 
 /* ---- lending ---- */
 
 /* A slice has come. It is added to what is left of the same window; tokens of another one are void. Clears `asked`. Times
  * are this host's. */
-void slice_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us);
+void slice_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us, uint32_t *ret_lock);
 /* The store has no more than `room`, too little for some request: until until_us, requests that lack more than that on this
- * host are refused without asking. */
+ * host are refused without asking. If there are tokens that somebody has locked, it makes no mark: the lock is the caller's
+ * then, or stays. */
 void slice_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint64_t max, uint64_t room, int64_t until_us,
-                   int64_t now_us);
+                   int64_t now_us, uint32_t *ret_lock);
 /* Takes out all that is left of the window that ends then, to return it to the store; frees the cell. */
 uint32_t slice_collect(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us);
 /* Returns what is left of the window that ends then. */

@@ -104,7 +104,7 @@ static inline uint32_t left_in_store(struct weir *weir, const char *event)
     return verdict.remaining;
 }
 
-/* A debt is not paid while an answer of this process is late. Returns what is left when it is paid. */
+/* A debt is not paid while a late answer may undo it. Returns what is left when it is paid. */
 static inline uint32_t left_when_paid(struct weir *weir, const char *event, uint64_t debt)
 {
     struct weir_store_status status = { 0 };

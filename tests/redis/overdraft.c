@@ -86,15 +86,11 @@ static void test_overdraft_without_the_store(void **state)
         usleep(5000);
     assert_true(status.up);
     /* A stand-in, whose max is 50, decides for a store that is late. What it had counted was given back to it if the store
-     * has counted that after all. If it was not even sent, it is owed: the store lets more through until it is told, and it
-     * is not told while other answers are late. */
+     * has counted that after all. If it was not even sent, it is owed, and the next call that is sent tells the store. */
     for (size_t i = 0; i < 2; i++)
         for (int n = 0, tries = 0; n < 5; tries++) {
-            weir_store_status(weir, &status);
-            uint64_t told = status.reconciled;
             struct weir_verdict v = check_now(weir, one(events[i], "u"));
-            weir_store_status(weir, &status);
-            assert_false(v.allowed && v.max == 100 && (i > 0 || status.unsent == 0 || told > 0));
+            assert_false(v.allowed && v.max == 100);
             n += v.max == 100;
             assert_true(tries < 1000);
             usleep(60000);
@@ -120,6 +116,21 @@ static bool pass_without(struct weir *weir, const char *key)
     return status.calls > calls;
 }
 
+/* Lets a request through, and waits for the slice that it had asked for. Returns whether one came that was asked for before
+ * there was a debt: on a slow machine the ask is sent after that, and takes the debt along. *ret_paid is what was paid
+ * before. */
+static bool slice_comes_late(struct weir *weir, const char *key, uint64_t *ret_paid)
+{
+    struct weir_store_status status;
+    weir_store_status(weir, &status);
+    *ret_paid = status.reconciled;
+    if (!pass_without(weir, key))
+        return false;
+    for (int i = 0; i < 2000 && (weir_store_status(weir, &status), status.lent == 0 && status.reconciled == *ret_paid); i++)
+        usleep(5000);
+    return status.lent > 0;
+}
+
 /* The slice that the request waited for comes after it was let through without: it pays a part of the debt. */
 static void test_a_slice_that_comes_late(void **state)
 {
@@ -128,19 +139,19 @@ static void test_a_slice_that_comes_late(void **state)
                                 "    limits: [{ max: 100, per: 1h, algorithm: fixed_window, overdraft: true }] }\n";
     struct weir *weir = open_host("late", rules, (struct weir_options){ .store_deadline_ms = 50 });
     struct weir_store_status status = { 0 };
+    uint64_t paid;
     char key[] = "a";
-    while (!pass_without(weir, key) && key[0] < 'z')
+    while (!slice_comes_late(weir, key, &paid) && key[0] < 'z')
         key[0]++;
-    for (int i = 0; i < 2000 && (weir_store_status(weir, &status), status.lent == 0); i++)
-        usleep(5000);
+    weir_store_status(weir, &status);
     assert_int_equal(status.lent, 10);
     for (int i = 0; i < 20; i++)
         assert_false(check_now(weir, cost_of("s", key, 5000)).allowed);
-    for (int i = 0; i < 1000 && (weir_store_status(weir, &status), status.reconciled < 5000); i++) {
+    for (int i = 0; i < 1000 && (weir_store_status(weir, &status), status.reconciled < paid + 5000); i++) {
         assert_false(check_now(weir, one("s", key)).allowed);
         usleep(5000);
     }
-    assert_int_equal(status.reconciled, 5000);
+    assert_int_equal(status.reconciled, paid + 5000);
     weir_close(weir);
 }
 

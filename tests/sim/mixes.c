@@ -16,7 +16,7 @@ struct store {
 
 #include "played.h"
 
-enum { SCHEDULES = 400, STEPS = 80, PARTS = 3, LATE_MOST = 64 };
+enum { SCHEDULES = 400, STEPS = 80, PARTS = 3, LATE_MOST = 64, FLYING_MOST = 16 };
 
 static const struct played_rule rules[RULES] = {
     { "l0", "counters: local", "A, B, C" },
@@ -36,6 +36,11 @@ static struct world {
     enum mood mood;
     struct decision *late[LATE_MOST];
     size_t late_count;
+    struct flying {
+        struct lend_call *call;
+        struct lent lent;
+    } flying[FLYING_MOST]; /* answers of the store that have yet to come */
+    size_t flying_count;
 } w;
 
 /* ---- the store ---- */
@@ -48,10 +53,31 @@ static void take_back(struct store_link *link, const struct store_call *call)
             settle_rule(&call->rules[i]);
 }
 
+/* Some answers come later: slices are on their way while requests pass without them, or overdraw others. */
 static void carry(void)
 {
     for (struct lend_call *call; (call = lender_next(p.store->lender, T0_US));)
-        carry_one(call, w.mood == ANSWERS || w.mood == LOSES_CHARGED, w.mood == ANSWERS);
+        if (w.mood == ANSWERS && w.flying_count < FLYING_MOST && random_one_in(&p.rnd, 3))
+            w.flying[w.flying_count++] = (struct flying){ call, carry_there(call, true, true) };
+        else
+            carry_one(call, w.mood == ANSWERS || w.mood == LOSES_CHARGED, w.mood == ANSWERS);
+}
+
+static void land(void)
+{
+    for (size_t i = 0; i < w.flying_count; i++)
+        lender_answer(p.store->lender, w.flying[i].call, LEND_ANSWERED, &w.flying[i].lent, T0_US);
+    w.flying_count = 0;
+}
+
+/* Until nothing is on its way, in either direction. */
+static void land_all(void)
+{
+    do {
+        land();
+        for (struct lend_call *call; (call = lender_next(p.store->lender, T0_US));)
+            carry_one(call, true, true);
+    } while (w.flying_count > 0);
 }
 
 static bool played_up(const struct store *store)
@@ -191,10 +217,15 @@ static void every_mix_is_charged_once_or_not_at_all(void **state)
             ask();
             if (random_one_in(&p.rnd, 10))
                 deliver_late(random_one_in(&p.rnd, 2));
-            if (w.late_count == 0)
+            if (random_one_in(&p.rnd, 4))
+                land();
+            if (w.late_count == 0 && random_one_in(&p.rnd, 2)) {
+                land_all();
                 check_ledger();
+            }
         }
         deliver_late(true);
+        land_all();
         check_ledger();
         weir_close(p.weir);
     }

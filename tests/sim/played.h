@@ -109,10 +109,10 @@ static void decide(struct store_call *call, int64_t server_us)
 }
 
 /* Charged there, and nobody knows it. */
-static void lose(struct store_call *call, int64_t server_us)
+static inline void lose(struct store_call *call, int64_t server_us)
 {
     uint32_t max;
-    uint64_t debts[CALL_RULES_MOST];
+    uint64_t debts[CALL_RULES_MOST] = { 0 };
     assert_true(call->rule_count <= CALL_RULES_MOST);
     for (size_t i = 0; i < call->rule_count; i++) {
         debts[i] = call->rules[i].cells[0].debt;
@@ -134,8 +134,8 @@ static void settle_rule(const struct store_rule *rule)
     ledger_of(rule->key, &max)->store -= rule->cells[0].cost - rule->cells[0].to;
 }
 
-/* A message of the lender, which the store may get, and may answer. */
-static void carry_one(struct lend_call *call, bool arrives, bool answers)
+/* A message of the lender, which the store may get, and may answer. Returns the answer. */
+static inline struct lent carry_there(const struct lend_call *call, bool arrives, bool answers)
 {
     uint32_t max;
     struct ledger *l = ledger_of((struct weir_str){ call->ask.key, call->ask.key_len }, &max);
@@ -152,6 +152,12 @@ static void carry_one(struct lend_call *call, bool arrives, bool answers)
     } else if (call->kind == LEND_RETURN) {
         l->extra += call->tokens;
     }
+    return lent;
+}
+
+static inline void carry_one(struct lend_call *call, bool arrives, bool answers)
+{
+    struct lent lent = carry_there(call, arrives, answers);
     lender_answer(p.store->lender, call, answers ? LEND_ANSWERED : LEND_LOST, &lent, T0_US);
 }
 
@@ -185,7 +191,7 @@ static int64_t played_offset_us(const struct store *store)
     return 0;
 }
 
-static void played_count(struct store *store, enum store_event event, uint64_t n)
+static inline void played_count(struct store *store, enum store_event event, uint64_t n)
 {
     (void)store, (void)event, (void)n;
 }
@@ -210,7 +216,7 @@ static void enter(const struct weir_request *request, bool passed)
 }
 
 /* A request of a random user, method, cost and way of charging. */
-static struct weir_request random_request(void)
+static inline struct weir_request random_request(void)
 {
     static const char *const users[USERS] = { "u0", "u1" }, *const methods[] = { "A", "B", "C", "D", "E" };
     struct weir_request r = { 0 };

@@ -99,7 +99,7 @@ static void run_round(bool kills, struct random *random)
         struct timespec wait = { 0, random_in(random, 0, 500000) };
         nanosleep(&wait, NULL);
         put += 1000;
-        slice_put(table, KEY, end_us, 1000, now_us);
+        slice_put(table, KEY, end_us, 1000, now_us, NULL);
         found += take_asks();
         if (!kills)
             continue;

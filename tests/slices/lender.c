@@ -126,9 +126,10 @@ static void test_debts(void **state)
     }
     assert_true(lender_ask(lender, &ask));
     struct lend_call *call = lender_next(lender, T0_US);
-    debt_add(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 2); /* meanwhile */
+    debt_add(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 42); /* meanwhile: what has come pays, as far as it goes */
     assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
-    assert_int_equal(lender_counts(lender).paid, 7);
+    assert_int_equal(lender_counts(lender).paid, 7 + 40);
+    assert_int_equal(look(T0_US, 0).left, 0);
     assert_true(lender_ask(lender, &ask));
     call = lender_next(lender, T0_US);
     assert_int_equal(call->debt, 2);
@@ -148,7 +149,7 @@ static void test_debt_while_flying(void **state)
     assert_true(lender_ask(lender, &ask));
     struct lend_call *call = lender_next(lender, T0_US);
     assert_int_equal(call->debt, 0);
-    debt_add(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 7);
+    debt_add(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 47);
     assert_true(lender_ask(lender, &ask));
     assert_null(lender_next(lender, T0_US)); /* one at a time */
     lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US);
@@ -157,7 +158,7 @@ static void test_debt_while_flying(void **state)
     assert_int_equal(call->debt, 7);
     lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US);
     assert_null(lender_next(lender, T0_US));
-    assert_int_equal(lender_counts(lender).paid, 7);
+    assert_int_equal(lender_counts(lender).paid, 47);
 }
 
 /* Nothing passes on a limit that was overdrawn: what comes late pays, as far as it goes. */
@@ -187,6 +188,41 @@ static void test_overdraft_while_flying(void **state)
     struct lend_call *call = lender_next(lender, T0_US);
     assert_int_equal(call->debt, 30);
     lender_answer(lender, call, LEND_FAILED, NULL, T0_US);
+}
+
+/* Somebody else is paying, and what has come must neither pay twice nor be spent: it goes back. */
+static void test_overdraft_that_another_pays(void **state)
+{
+    (void)state;
+    enum { OWED = 99, PAYER = 7 };
+    struct slice_ask ask = ask_for(CELL, 1);
+    struct lent lent = lent_at(T0_US, 40, 500);
+    ask.owed = OWED;
+    for (int overdraft = 1; overdraft >= 0; overdraft--) {
+        ask.limit.overdraft = overdraft;
+        assert_true(lender_ask(lender, &ask));
+        struct lend_call *call = lender_next(lender, T0_US);
+        debt_add(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 30);
+        assert_true(debt_claim(cells, OWED, PAYER, T0_US));
+        assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
+        assert_int_equal(lender_counts(lender).held, 40); /* until it is given back */
+        assert_int_equal(lender_counts(lender).paid, 0);
+        call = lender_next(lender, T0_US);
+        if (!overdraft) { /* it was let through in place of the store, and nothing is overdrawn */
+            assert_null(call);
+            assert_int_equal(look(T0_US, 1).left, 40);
+            return;
+        }
+        assert_int_equal(look(T0_US, 1).outcome, SLICE_DRY);
+        assert_int_equal(call->kind, LEND_RETURN);
+        assert_int_equal(call->tokens, 40);
+        assert_int_equal(call->end_us, STORE_END_US);
+        lender_answer(lender, call, LEND_ANSWERED, NULL, T0_US);
+        assert_int_equal(lender_counts(lender).held, 0);
+        debt_release(cells, OWED, PAYER, T0_US);
+        cells_forget(cells, OWED);
+        cells_forget(cells, CELL);
+    }
 }
 
 /* While the store is away nobody else could have what lies idle. */
@@ -445,6 +481,7 @@ int main(void)
         TEST(test_debts),
         TEST(test_debt_while_flying),
         TEST(test_overdraft_while_flying),
+        TEST(test_overdraft_that_another_pays),
         TEST(test_idle_while_away),
         TEST(test_enough_meanwhile),
         TEST(test_small_slices),

@@ -400,7 +400,7 @@ static void unspend(struct world *w)
     struct shadow *o = &w->host[u.host].of[u.subject];
     w->unspent[n] = w->unspent[--w->unspent_count];
     settle(w, u.host, DIED);
-    slice_unspend(w->host[u.host].cells, cell_key(u.subject), u.end_us, u.cost);
+    slice_unspend(w->host[u.host].cells, cell_key(u.subject), u.end_us, u.cost, NULL);
     u.win->spent -= u.cost;
     uint32_t left = look(w, u.host, u.subject).left;
     if (left > o->tokens) {

@@ -49,7 +49,7 @@ static void test_absent_is_short(void **state)
 
 static void test_spend_all(void **state)
 {
-    slice_put(*state, KEY, END_US, SLICE, T0_US);
+    slice_put(*state, KEY, END_US, SLICE, T0_US, NULL);
     for (uint32_t left = SLICE; left-- > 0;) {
         struct slice_spent spent = spend_at(*state, T0_US, 1);
         /* Below half it is asked for, once. */
@@ -57,14 +57,14 @@ static void test_spend_all(void **state)
         assert_int_equal(spent.end_us, END_US);
     }
     assert_spent(spend_at(*state, T0_US, 1), SLICE_SHORT, 0, false);
-    slice_put(*state, KEY, END_US, 3, T0_US);
+    slice_put(*state, KEY, END_US, 3, T0_US, NULL);
     assert_spent(spend_at(*state, T0_US, 4), SLICE_SHORT, 3, false);
     assert_spent(spend_at(*state, T0_US, 3), SLICE_TAKEN, 0, true);
 }
 
 static void test_looking_changes_nothing(void **state)
 {
-    slice_put(*state, KEY, END_US, 2, T0_US);
+    slice_put(*state, KEY, END_US, 2, T0_US, NULL);
     for (int i = 0; i < 3; i++)
         assert_spent(slice_spend(*state, KEY, SLICE, MAX, T0_US, 2, false), SLICE_TAKEN, 2, false);
     assert_spent(slice_spend(*state, KEY, SLICE, MAX, T0_US, 3, false), SLICE_SHORT, 2, false);
@@ -76,21 +76,21 @@ static void test_looking_changes_nothing(void **state)
 
 static void test_dies_with_its_window(void **state)
 {
-    slice_put(*state, KEY, END_US, SLICE, T0_US);
+    slice_put(*state, KEY, END_US, SLICE, T0_US, NULL);
     assert_spent(spend_at(*state, END_US - 1, 1), SLICE_TAKEN, SLICE - 1, false);
     assert_spent(spend_at(*state, END_US, 1), SLICE_SHORT, 0, false);
     assert_int_equal(slice_left(*state, KEY, END_US, END_US), 0);
     assert_int_equal(slice_collect(*state, KEY, END_US, END_US), 0);
-    slice_put(*state, KEY, END_US, SLICE, END_US); /* comes too late */
+    slice_put(*state, KEY, END_US, SLICE, END_US, NULL); /* comes too late */
     assert_int_equal(spend_at(*state, END_US, 1).outcome, SLICE_SHORT);
-    slice_put(*state, KEY, END_US + 100, 1, END_US); /* nothing of the one before */
+    slice_put(*state, KEY, END_US + 100, 1, END_US, NULL); /* nothing of the one before */
     assert_int_equal(slice_left(*state, KEY, END_US + 100, END_US), 1);
 }
 
 static void test_ends_far_ahead(void **state)
 {
     int64_t end = CLOCK_END_US + 3650 * 86400 * US_PER_S; /* does not fit 52 bits */
-    slice_put(*state, KEY, end, 7, CLOCK_END_US - 1);
+    slice_put(*state, KEY, end, 7, CLOCK_END_US - 1, NULL);
     struct slice_spent spent = spend_at(*state, CLOCK_END_US - 1, 1);
     assert_spent(spent, SLICE_TAKEN, 6, false);
     assert_int_equal(spent.end_us, end);
@@ -99,34 +99,34 @@ static void test_ends_far_ahead(void **state)
 /* Two answers about one window: the earlier end counts. */
 static void test_same_window(void **state)
 {
-    slice_put(*state, KEY, END_US, 5, T0_US);
-    slice_put(*state, KEY, END_US - SLICE_SAME_US, 5, T0_US);
+    slice_put(*state, KEY, END_US, 5, T0_US, NULL);
+    slice_put(*state, KEY, END_US - SLICE_SAME_US, 5, T0_US, NULL);
     assert_int_equal(spend_at(*state, T0_US, 1).end_us, END_US - SLICE_SAME_US);
     assert_int_equal(slice_left(*state, KEY, END_US, T0_US), 9);
-    slice_put(*state, KEY, END_US, 1, T0_US);
+    slice_put(*state, KEY, END_US, 1, T0_US, NULL);
     assert_int_equal(spend_at(*state, T0_US, 0).end_us, END_US - SLICE_SAME_US);
     assert_int_equal(slice_left(*state, KEY, END_US - SLICE_SAME_US, T0_US), 10);
-    slice_put(*state, KEY, END_US + 1, 3, T0_US); /* another one: what was left dies */
+    slice_put(*state, KEY, END_US + 1, 3, T0_US, NULL); /* another one: what was left dies */
     assert_int_equal(spend_at(*state, T0_US, 0).left, 3);
 }
 
 static void test_unspend(void **state)
 {
-    slice_unspend(*state, KEY, END_US, 3); /* makes no cell */
+    slice_unspend(*state, KEY, END_US, 3, NULL); /* makes no cell */
     assert_int_equal(cells_count_live(*state, T0_US), 0);
-    slice_put(*state, KEY, END_US, 5, T0_US);
+    slice_put(*state, KEY, END_US, 5, T0_US, NULL);
     struct slice_spent spent = spend_at(*state, T0_US, 5);
-    slice_unspend(*state, KEY, spent.end_us, 5);
+    slice_unspend(*state, KEY, spent.end_us, 5, NULL);
     assert_int_equal(slice_left(*state, KEY, END_US, T0_US), 5);
     /* The window after it is not the same, however short they are. */
-    slice_put(*state, KEY, END_US + 1000, 1, END_US);
-    slice_unspend(*state, KEY, spent.end_us, 5);
+    slice_put(*state, KEY, END_US + 1000, 1, END_US, NULL);
+    slice_unspend(*state, KEY, spent.end_us, 5, NULL);
     assert_int_equal(slice_left(*state, KEY, END_US + 1000, END_US), 1);
 }
 
 static void test_collect(void **state)
 {
-    slice_put(*state, KEY, END_US, 5, T0_US);
+    slice_put(*state, KEY, END_US, 5, T0_US, NULL);
     assert_int_equal(slice_collect(*state, KEY, END_US - 2 * SLICE_SAME_US, T0_US), 0);
     assert_int_equal(slice_collect(*state, KEY, END_US, T0_US), 5);
     assert_int_equal(slice_collect(*state, KEY, END_US, T0_US), 0);
@@ -136,8 +136,8 @@ static void test_collect(void **state)
 
 static void test_too_many_tokens(void **state)
 {
-    slice_put(*state, KEY, END_US, UINT32_MAX - 1, T0_US);
-    slice_put(*state, KEY, END_US, 5, T0_US);
+    slice_put(*state, KEY, END_US, UINT32_MAX - 1, T0_US, NULL);
+    slice_put(*state, KEY, END_US, 5, T0_US, NULL);
     assert_int_equal(slice_left(*state, KEY, END_US, T0_US), UINT32_MAX);
 }
 
@@ -146,7 +146,7 @@ static void test_too_many_tokens(void **state)
 static void test_dry(void **state)
 {
     int64_t until = T0_US + 250 * US_PER_MS;
-    slice_set_dry(*state, KEY, END_US, MAX, 0, until, T0_US);
+    slice_set_dry(*state, KEY, END_US, MAX, 0, until, T0_US, NULL);
     assert_spent(spend_at(*state, T0_US, 1), SLICE_DRY, 0, false);
     assert_spent(spend_at(*state, until - US_PER_MS, 1), SLICE_DRY, 0, false);
     assert_spent(spend_at(*state, until, 1), SLICE_SHORT, 0, false);
@@ -154,16 +154,16 @@ static void test_dry(void **state)
     assert_spent(spend_at(*state, T0_US - 2 * US_PER_S, 1), SLICE_SHORT, 0, false);  /* the clock went back */
     /* What was said of another max does not count. */
     assert_int_equal(slice_spend(*state, KEY, SLICE, MAX + 1, T0_US, 1, true).outcome, SLICE_SHORT);
-    slice_put(*state, KEY, END_US, 1, T0_US);
+    slice_put(*state, KEY, END_US, 1, T0_US, NULL);
     assert_spent(spend_at(*state, T0_US, 2), SLICE_SHORT, 1, false);
 }
 
 /* Tokens stay, and are spent; while it is known that there are no more, nobody asks. */
 static void test_dry_with_tokens(void **state)
 {
-    slice_put(*state, KEY, END_US, 3, T0_US);
+    slice_put(*state, KEY, END_US, 3, T0_US, NULL);
     assert_spent(spend_at(*state, T0_US, 1), SLICE_TAKEN, 2, true);
-    slice_set_dry(*state, KEY, END_US, MAX, 0, T0_US + 250 * US_PER_MS, T0_US);
+    slice_set_dry(*state, KEY, END_US, MAX, 0, T0_US + 250 * US_PER_MS, T0_US, NULL);
     assert_spent(spend_at(*state, T0_US, 1), SLICE_TAKEN, 1, false);
     assert_spent(spend_at(*state, T0_US, 2), SLICE_DRY, 1, false);
     assert_spent(spend_at(*state, T0_US + US_PER_S, 1), SLICE_TAKEN, 0, true);
@@ -173,7 +173,7 @@ static void test_dry_with_tokens(void **state)
 static void test_dry_room(void **state)
 {
     for (uint64_t room = 1; room < UINT32_MAX; room = room * 3 / 2 + 1) {
-        slice_set_dry(*state, KEY, END_US, MAX, (uint32_t)room, T0_US + 250 * US_PER_MS, T0_US);
+        slice_set_dry(*state, KEY, END_US, MAX, (uint32_t)room, T0_US + 250 * US_PER_MS, T0_US, NULL);
         assert_int_equal(spend_at(*state, T0_US, (uint32_t)room + 1).outcome, SLICE_DRY);
         assert_int_equal(spend_at(*state, T0_US, (uint32_t)(room - room / 8)).outcome, SLICE_SHORT);
         if (room < 16)
@@ -185,7 +185,7 @@ static void test_dry_room(void **state)
 static void test_kept_before_newcomers(void **state)
 {
     struct limit limit = limit_of(LIMIT_FIXED_WINDOW, 100, 3600 * US_PER_S);
-    slice_put(*state, KEY, END_US, SLICE, T0_US);
+    slice_put(*state, KEY, END_US, SLICE, T0_US, NULL);
     for (uint64_t n = 0; n < 20 * CELLS; n++)
         take(*state, key_of(n), &limit, T0_US, 1);
     assert_int_equal(slice_left(*state, KEY, END_US, T0_US), SLICE);

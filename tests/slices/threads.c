@@ -54,14 +54,14 @@ static void *hammer(void *data)
             w->tally.spent += cost;
         if (spent.outcome == SLICE_TAKEN && random_one_in(&random, 5)) {
             w->tally.spent -= cost;
-            slice_unspend(w->table, KEY, spent.end_us, cost);
+            slice_unspend(w->table, KEY, spent.end_us, cost, NULL);
         }
         if (spent.renew || spent.outcome == SLICE_SHORT) {
             w->tally.put += 64;
-            slice_put(w->table, KEY, END_US + random_in(&random, 0, 1000), 64, T0_US);
+            slice_put(w->table, KEY, END_US + random_in(&random, 0, 1000), 64, T0_US, NULL);
         }
         if (random_one_in(&random, 50)) /* of another max: all go on */
-            slice_set_dry(w->table, KEY, END_US, 999, 0, T0_US + US_PER_S / 4, T0_US);
+            slice_set_dry(w->table, KEY, END_US, 999, 0, T0_US + US_PER_S / 4, T0_US, NULL);
     }
     return NULL;
 }
@@ -73,7 +73,7 @@ static void test_sum(void **unused)
     struct work works[THREADS];
     for (unsigned i = 0; i < THREADS; i++)
         works[i] = (struct work){ .table = table, .number = i };
-    slice_put(table, KEY, END_US + 1000, 1, T0_US);
+    slice_put(table, KEY, END_US + 1000, 1, T0_US, NULL);
     run(hammer, works);
     uint64_t put = 1, spent = 0;
     for (unsigned i = 0; i < THREADS; i++) {
@@ -95,7 +95,7 @@ static void *come_and_go(void *data)
             w->tally.spent += slice_spend(w->table, KEY, 64, 1000, T0_US, 1, true).outcome == SLICE_TAKEN;
         } else if (random_one_in(&random, 2)) {
             w->tally.put += 5;
-            slice_put(w->table, KEY, END_US, 5, T0_US);
+            slice_put(w->table, KEY, END_US, 5, T0_US, NULL);
         } else {
             w->tally.collected += slice_collect(w->table, KEY, END_US, T0_US);
         }
