@@ -90,6 +90,8 @@ static int set_option(struct config *config, struct origin *origin, const struct
     if (*given)
         return fail(origin, error, "%s%s is given twice; leave out one", dashes, option->name);
     *given = true;
+    if (option->offset == offsetof(struct config, cells_keys))
+        config->cells_keys_given = true;
     const char *allowed = config_store(option, value, config, scratch);
     if (!allowed)
         return 0;
