@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/program.h"
 #include "cli/cli.h"
 #include "cli/plain_text.h"
 #include "engine/handle.h"
@@ -247,9 +248,10 @@ static void warn_size(const struct weir *weir, const struct request_options *o)
         cells_has_size(weir->cells, (struct cells_size){ o->cells_keys, o->cells_bytes }, &keys))
         return;
     cli_error("%s has room for %" PRIu64 " keys, and keeps this size although --cells-%s is %" PRIu64
-              "; to change it, run: weir cells resize %s --%s %" PRIu64,
-              o->cells, keys, o->cells_keys ? "keys" : "bytes", o->cells_keys ? o->cells_keys : o->cells_bytes, o->cells,
-              o->cells_keys ? "keys" : "bytes", o->cells_keys ? o->cells_keys : o->cells_bytes);
+              "; to change it, run: %s cells resize %s --%s %" PRIu64,
+              o->cells, keys, o->cells_keys ? "keys" : "bytes", o->cells_keys ? o->cells_keys : o->cells_bytes,
+              program_command(), o->cells, o->cells_keys ? "keys" : "bytes",
+              o->cells_keys ? o->cells_keys : o->cells_bytes);
 }
 
 /* Longer than for a service: a command has no connection yet, and asks once. */

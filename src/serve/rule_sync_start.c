@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/program.h"
 #include "engine/handle.h"
 #include "serve/embedded.h"
 #include "serve/log.h"
@@ -83,11 +84,10 @@ static int first_database(const struct rule_sync *sync, const char *path, struct
         return restore_database(sync, path, buf_sv(&copy), error);
     int r = make_database(path, SV(""), error);
     if (r == 0)
-        log_say(
-            LEVEL_INFO, "rules",
-            "%s is new and has example rules; list them with `weir rules list --from sqlite:%s`, and change them in the "
-            "page, over the admin listener or with other verbs of `weir rules`",
-            path, path);
+        log_say(LEVEL_INFO, "rules",
+                "%s is new and has example rules; list them with `%s rules list --from sqlite:%s`, and change them in the "
+                "page, over the admin listener or with other verbs of `weir rules`",
+                path, program_command(), path);
     return r;
 }
 
@@ -173,8 +173,8 @@ static void tell_size(const struct weir *weir, const struct config *config, cons
     log_say(
         LEVEL_WARNING, "cells",
         "%s has room for %llu keys, and keeps this size although --cells-keys is %llu; to change it, stop the service and "
-        "run: weir cells resize %s --keys %llu",
-        path, (unsigned long long)keys, (unsigned long long)config->cells_keys, path,
+        "run: %s cells resize %s --keys %llu",
+        path, (unsigned long long)keys, (unsigned long long)config->cells_keys, program_command(), path,
         (unsigned long long)config->cells_keys);
 }
 
