@@ -16,7 +16,7 @@ enum {
     BUCKET_CELLS = 16, /* 8 cache lines of 2 */
     LINE_CELLS = 2,
     BUCKET_LINES = BUCKET_CELLS / LINE_CELLS,
-    BUCKET_FILL = 12,  /* keys of a bucket at the default fill, 3/4: what a size in keys is reckoned with */
+    BUCKET_FILL = 12, /* keys of a bucket at the default fill, 3/4: what a size in keys is reckoned with */
     GEN_BITS = 10,
     TAG_BITS = 2,
     MARK_BITS = GEN_BITS + TAG_BITS,

@@ -26,7 +26,7 @@ struct config {
     unsigned save_ms;   /* how often a table in memory is saved */
     uint64_t cells_keys;
     bool cells_keys_given; /* it is not the default */
-    unsigned poll_ms; /* how often the source is asked for changes */
+    unsigned poll_ms;      /* how often the source is asked for changes */
 
     char *counters;             /* address of the store; NULL: rules count on this host alone */
     unsigned store_deadline_ms; /* of a decision there */
