@@ -97,6 +97,14 @@ def bad_names(page, build):
                     yield f"line {number}: there is no `weir {command}`"
 
 
+def two_names(page):
+    """A page calls the command `weir` or `build/weir` in its blocks, not both."""
+    lines = [line for language, _, lines in blocks(page.read_text()) if language in ("sh", "console") for line in lines]
+    names = {name for line in lines for name in re.findall(r"(?:^|[;&|(] *|^\$ )((?:build/)?weir) [a-z]+", line)}
+    if len(names) > 1:
+        yield "the commands are called both weir and build/weir"
+
+
 def commands(page):
     """(line number, command, expected lines) from the console blocks."""
     for language, start, lines in blocks(page.read_text()):
@@ -199,7 +207,7 @@ def name_of(page):
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_links_and_names(page):
-    problems = [*bad_links(page), *bad_names(page, BUILD)]
+    problems = [*bad_links(page), *bad_names(page, BUILD), *two_names(page)]
     assert not problems, "\n".join(problems)
 
 

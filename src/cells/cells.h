@@ -29,6 +29,8 @@ int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_er
 /* Stores how many bytes of memory a table of this size takes. */
 int cells_memory_bytes(struct cells_size size, size_t *ret, struct weir_error *error);
 void cells_close(struct cells *cells);
+/* Whether the table has the size that a new one would have. Otherwise *ret_keys is how many keys fit. */
+bool cells_has_size(const struct cells *cells, struct cells_size size, uint64_t *ret_keys);
 
 /* The secret of this table, for the keys of its cells: the same in every process that opens it. */
 const struct hash_key *cells_hash_key(const struct cells *cells);

@@ -6,8 +6,6 @@
 
 enum {
     CANDIDATES = 2 * BUCKET_CELLS,
-    LINE_CELLS = 2,
-    BUCKET_LINES = BUCKET_CELLS / LINE_CELLS,
     LINES_NEAR = 4, /* lines around home, home included, in which nearly all are */
 };
 

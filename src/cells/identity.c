@@ -181,6 +181,15 @@ bool origin_of_saved(const struct cells *cells, int fd, word16 *ret)
     return true;
 }
 
+bool origin_of_copy(const struct cells *cells, int fd, word16 *ret)
+{
+    struct origin origin;
+    if (!current_origin(&cells->secret, fd, &origin) || !draw(&origin.id))
+        return false;
+    *ret = origin_word(&origin);
+    return true;
+}
+
 bool origin_of_restored(const struct hash_key *secret, word16 saved, int saved_fd, int fd, word16 *ret)
 {
     struct origin was = origin_of(saved), current, here;

@@ -14,7 +14,9 @@ enum {
     CELLS_VERSION_WIDE = 5,
     CELLS_HEADER_BYTES = 4096,
     BUCKET_CELLS = 16, /* 8 cache lines of 2 */
-    BUCKET_FILL = 12,  /* keys of a bucket at the default fill, 3/4: what a size in keys is reckoned with */
+    LINE_CELLS = 2,
+    BUCKET_LINES = BUCKET_CELLS / LINE_CELLS,
+    BUCKET_FILL = 12, /* keys of a bucket at the default fill, 3/4: what a size in keys is reckoned with */
     GEN_BITS = 10,
     TAG_BITS = 2,
     MARK_BITS = GEN_BITS + TAG_BITS,
@@ -88,6 +90,8 @@ struct cells {
 int cells_check_identity(struct cells *cells, int fd, const char *path, struct weir_error *error);
 /* The origin that a copy of the table in this file has to note. */
 bool origin_of_saved(const struct cells *cells, int fd, word16 *ret);
+/* The same with an identity of its own: what the table in `fd` is another host for. */
+bool origin_of_copy(const struct cells *cells, int fd, word16 *ret);
 /* The origin of a table in `fd` that was made from what was saved to `saved_fd`, with this origin then: the identity stays,
  * unless what was saved has been copied, or comes from another machine. Then opening the table finds a copy. */
 bool origin_of_restored(const struct hash_key *secret, word16 saved, int saved_fd, int fd, word16 *ret);
@@ -103,6 +107,8 @@ struct cells_file {
 int cells_make_file(const char *path, const struct cells_file *file, struct weir_error *error);
 /* A header for a table of its own, or like another with this secret. */
 void cells_init_header(struct cells_header *h, uint64_t bucket_count, const struct hash_key *secret, uint64_t made_us);
+/* How many buckets a table of this size has. */
+int cells_buckets(struct cells_size size, uint64_t *ret, struct weir_error *error);
 /* Whether a table can have so many buckets. */
 bool cells_valid_size(uint64_t bucket_count);
 /* Makes a new name of a file in a folder survive a power cut. */

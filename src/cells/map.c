@@ -58,7 +58,7 @@ bool cells_valid_size(uint64_t bucket_count)
     return bucket_count >= 2 && bucket_count <= CELLS_MAX / BUCKET_CELLS;
 }
 
-static int bucket_count(struct cells_size size, uint64_t *ret, struct weir_error *error)
+int cells_buckets(struct cells_size size, uint64_t *ret, struct weir_error *error)
 {
     uint64_t buckets = CELLS_DEFAULT / BUCKET_CELLS;
     if (size.keys)
@@ -333,7 +333,7 @@ static int open_file(struct cells **ret, const char *path, uint64_t buckets, str
 int cells_open(struct cells **ret, const char *path, struct cells_size size, struct weir_error *error)
 {
     uint64_t buckets = 0;
-    int r = bucket_count(size, &buckets, error);
+    int r = cells_buckets(size, &buckets, error);
     if (r < 0)
         return r;
     return path ? open_file(ret, path, buckets, error) : open_memory(ret, buckets, error);
@@ -342,7 +342,7 @@ int cells_open(struct cells **ret, const char *path, struct cells_size size, str
 int cells_memory_bytes(struct cells_size size, size_t *ret, struct weir_error *error)
 {
     uint64_t buckets = 0;
-    int r = bucket_count(size, &buckets, error);
+    int r = cells_buckets(size, &buckets, error);
     if (r == 0)
         *ret = total_bytes(buckets);
     return r;

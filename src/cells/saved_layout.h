@@ -9,9 +9,7 @@ enum {
     SAVED_VERSION = 1,
     SAVED_ALIGN = 4096,           /* what is written later shares no page with what was written before */
     SAVED_RECORD_MAX = 128 << 10, /* bytes of a record */
-    LINE_CELLS = 2,
     LINE_WORDS = LINE_CELLS * CELL_BYTES / 8,
-    BUCKET_LINES = BUCKET_CELLS / LINE_CELLS,
     /* The first word of an entry: its kind, and above it a number: of the line, of the cell, or of the header's word. */
     ENTRY_KIND_BITS = 8,
     HELD_WORDS = 7, /* before its holds: kind and cell, key, state, tag, ended, number of holds */

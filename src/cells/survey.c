@@ -8,6 +8,13 @@ struct cells_stats cells_stats(const struct cells *cells)
                                  __atomic_load_n(&cells->header->drops_at_limit, __ATOMIC_RELAXED) };
 }
 
+bool cells_has_size(const struct cells *cells, struct cells_size size, uint64_t *ret_keys)
+{
+    uint64_t buckets = 0;
+    *ret_keys = cells->bucket_count * BUCKET_FILL;
+    return cells_buckets(size, &buckets, NULL) == 0 && buckets == cells->bucket_count;
+}
+
 static unsigned count_bucket(struct cells *cells, uint64_t bucket, int64_t now_us)
 {
     unsigned live = 0;

@@ -19,6 +19,7 @@ int cli_rules(int argc, char **argv);
 int cli_sync(int argc, char **argv);
 int cli_serve(int argc, char **argv);
 int cli_token(int argc, char **argv);
+int cli_cells(int argc, char **argv);
 int cli_top(int argc, char **argv);
 
 /* "weir: " and one line on stderr. Returns EXIT_BAD, so that `return cli_error(…)` reads well. */

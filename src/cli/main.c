@@ -18,6 +18,7 @@ static const struct {
     { "convert", cli_convert, "turn another limiter's configuration into rules" },
     { "rules", cli_rules, "show and change the rules of a database or file" },
     { "sync", cli_sync, "keep a rules file equal to a database" },
+    { "cells", cli_cells, "show, check, resize and copy a table of counts" },
     { "token", cli_token, "add and withdraw tokens of a service, which say who may do what" },
     { "top", cli_top, "watch who is throttled by which rule of a running service" },
 };

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/program.h"
 #include "cli/cli.h"
 #include "cli/plain_text.h"
 #include "engine/handle.h"
@@ -239,6 +240,20 @@ static void warn_copied(const struct weir *weir, const char *path)
             path);
 }
 
+/* A table keeps its size, whatever the options say later. */
+static void warn_size(const struct weir *weir, const struct request_options *o)
+{
+    uint64_t keys;
+    if (!o->cells || (!o->cells_keys && !o->cells_bytes) ||
+        cells_has_size(weir->cells, (struct cells_size){ o->cells_keys, o->cells_bytes }, &keys))
+        return;
+    cli_error("%s has room for %" PRIu64 " keys, and keeps this size although --cells-%s is %" PRIu64
+              "; to change it, run: %s cells resize %s --%s %" PRIu64,
+              o->cells, keys, o->cells_keys ? "keys" : "bytes", o->cells_keys ? o->cells_keys : o->cells_bytes,
+              program_command(), o->cells, o->cells_keys ? "keys" : "bytes",
+              o->cells_keys ? o->cells_keys : o->cells_bytes);
+}
+
 /* Longer than for a service: a command has no connection yet, and asks once. */
 enum { STORE_DEADLINE_MS = 1000 };
 
@@ -263,10 +278,12 @@ bool request_open(const struct request_options *o, struct weir **ret)
         .store_hosts = (uint32_t)o->hosts,
     };
     int code = o->counters && !counters ? err_no_memory(&error) : weir_open_visit(ret, &options, &error);
-    if (code < 0)
+    if (code < 0) {
         plain_say(weir_str(error.text));
-    else
+    } else {
         warn_copied(*ret, o->cells);
+        warn_size(*ret, o);
+    }
     buf_done(&text);
     if (counters)
         explicit_bzero(counters, strlen(counters));

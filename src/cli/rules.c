@@ -21,10 +21,14 @@ static const struct option options[] = {
       "where the rules are (default: $WEIR_FROM): file:rules.yaml, sqlite:PATH, mysql://USER@HOST:PORT/DB or "
       "postgres://USER@HOST/DB. Put passwords into $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
     { "json", NULL, OPTION_FLAG, AT(json), "print JSON, for programs (list, show, override, history, export, penalties)" },
-    { "by", "WHO", OPTION_TEXT, AT(by), "who makes the change, for the history (default: your login and host)" },
+    { "author", "WHO", OPTION_TEXT, AT(author), "who makes the change, for the history (default: your login and host)" },
     { "note", "TEXT", OPTION_TEXT, AT(note), "why the change is made, for the history" },
     { "replace", NULL, OPTION_FLAG, AT(replace),
       "add: replace an existing rule with the same id; import: remove what is not in FILE" },
+    { "by", "ATTRIBUTE", OPTION_TEXT, AT(by),
+      "throttle: count for each value of user (default), ip, key or another attribute, of several joined by commas "
+      "(ip,path), or 'all': all callers together" },
+    { "row", NULL, OPTION_FLAG, AT(row), "throttle: write a row of THROTTLED_CALLS, which is a fixed window by user" },
     { "expires", "TIME", OPTION_TEXT, AT(expires),
       "throttle, override: when it expires, in RFC 3339, or seconds (from 10^11 on: milliseconds) since 1970 (default: "
       "never)" },
@@ -63,7 +67,7 @@ static const struct command command = {
         "  list             list all rules, settings, and invalid rows\n"
         "  show ID          print one rule as YAML, and who changed it last\n"
         "  throttle CALL N per LENGTH   "
-        "limit a call for each user, with a row in THROTTLED_CALLS: throttle \"GET /entity/#\" 10 per 60s\n"
+        "limit a call for each user, or --by another attribute: throttle \"GET /entity/#\" 10 per 60s --by ip\n"
         "  add RULE         add a rule: a FILE (-: stdin) with one rule in YAML or JSON, or the rule itself: '{ id: ... "
         "}'\n"
         "  set ID FIELD=VALUE\n"
@@ -86,7 +90,7 @@ static const struct command command = {
     .footer = "The exit status is 0 for success; 1 if the source has invalid rows (list, show, override, export), or "
               "nothing was found "
               "or changed; 2 after an error.\n\n"
-              "Example:\n  weir rules throttle 'GET /entity/#' 10 per 60s --from sqlite:rules.db",
+              "Example:\n  weir rules throttle 'GET /entity/#' 10 per 60s --by ip --from sqlite:rules.db",
     .options = options,
 };
 
@@ -101,7 +105,8 @@ enum {
     OVERRIDE = 64,
     SERVICE = 128,
     BY = 256,
-    FOR = 512
+    FOR = 512,
+    NAME = 1024
 };
 
 static const struct verb {
@@ -114,7 +119,7 @@ static const struct verb {
     { "init", rules_init, 0, 0, "", 0 },
     { "list", rules_list, 0, 0, "", JSON },
     { "show", rules_show, 1, 1, "ID", JSON },
-    { "throttle", rules_throttle, 2, 5, "CALL N per LENGTH", AUTHOR | UNTIL },
+    { "throttle", rules_throttle, 2, 8, "CALL N per LENGTH", AUTHOR | UNTIL | BY },
     { "add", rules_add, 1, 1, "RULE", AUTHOR | REPLACE },
     { "set", rules_set, 2, 2, "ID FIELD=VALUE", AUTHOR },
     { "disable", rules_disable, 1, SIZE_MAX, "ID...", AUTHOR },
@@ -126,8 +131,8 @@ static const struct verb {
     { "import", rules_import, 1, 1, "FILE", AUTHOR | REPLACE },
     { "export", rules_export, 0, 0, "", JSON },
     { "penalties", rules_penalties, 0, 1, "[RULE]", JSON | SERVICE },
-    { "penalise", rules_penalise, 1, 1 + RULE_BY_MAX, "RULE SUBJECT...", SERVICE | BY | FOR },
-    { "lift", rules_lift, 1, 1 + RULE_BY_MAX, "RULE SUBJECT...", SERVICE | BY },
+    { "penalise", rules_penalise, 1, 1 + RULE_BY_MAX, "RULE SUBJECT...", SERVICE | NAME | FOR },
+    { "lift", rules_lift, 1, 1 + RULE_BY_MAX, "RULE SUBJECT...", SERVICE | NAME },
 };
 
 enum { VERBS = sizeof verbs / sizeof verbs[0] };
@@ -149,7 +154,8 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
         unsigned flag;
     } given[] = {
         { "json", o->json, JSON },
-        { "by", o->by, AUTHOR | BY },
+        { "author", o->author, AUTHOR | NAME },
+        { "row", o->row, BY },
         { "note", o->note, AUTHOR },
         { "replace", o->replace, REPLACE },
         { "for", o->for_ms, UNTIL | FOR },
@@ -165,6 +171,11 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
         { "admin", o->admin, SERVICE },
         { "data", o->data, SERVICE },
     };
+    /* --by was the author in earlier versions. */
+    if (o->by && !(verb->takes & BY))
+        return options_error(&command, "--by cannot be used with %s: only throttle takes it, and counts by it%s%s",
+                             verb->name, verb->takes & (AUTHOR | NAME) ? "; who makes the change is --author " : "",
+                             verb->takes & (AUTHOR | NAME) ? o->by : "");
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
         if (given[i].given && !(verb->takes & given[i].flag))
             return options_error(&command, "--%s cannot be used with %s", given[i].name, verb->name);
@@ -207,8 +218,8 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
     struct weir_error error = { 0 };
     char who[WHO_MAX];
     write_author(who);
-    call->author =
-        (struct source_author){ weir_str(call->options->by ? call->options->by : who), weir_str(call->options->note) };
+    call->author = (struct source_author){ weir_str(call->options->author ? call->options->author : who),
+                                           weir_str(call->options->note) };
     if (verb->takes & SERVICE)
         return verb->run(call);
     if (source_open(&call->source, from, &error) < 0)

@@ -1,4 +1,4 @@
-/* weir rules init, add, set, disable, enable, rm, import, throttle: one change each. */
+/* weir rules init, add, set, disable, enable, rm, import: one change each. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -148,31 +148,6 @@ int rules_import(struct rules_call *call)
     return cli_print(&out, RULES_DONE);
 }
 
-/* ---- throttle ---- */
-
-/* Reads "10 per 60s" with the reader of rules files, so that it means the same and has the same errors. False: *why says
- * what is wrong. */
-static bool read_limit(sv text, struct rule_limit *ret, struct buf *why)
-{
-    CLEANUP(buf_done) struct buf list;
-    CLEANUP(rules_report_done) struct rules_report report = { 0 };
-    buf_init(&list, 1 << 20);
-    buf_add(&list, SV("[{\"id\":\"x\",\"limits\":["));
-    buf_json(&list, text);
-    buf_add(&list, SV("]}]"));
-    CLEANUP(rules_freep) struct rules *rules = rules_read_list(buf_sv(&list), NULL, &report);
-    bool good = rules && report.error_count == 0 && rules->rule_count == 1;
-    if (good)
-        *ret = rules->rules[0]->limits[0];
-    else if (report.error_count > 0)
-        buf_add(why, report.errors[0].text);
-    else
-        buf_add(why, SV("out of memory"));
-    ret->zone = NULL; /* it is freed with the rules */
-    ret->name = (sv){ 0 };
-    return good;
-}
-
 int rules_read_until(const struct rules_call *call, int64_t *ret_us)
 {
     const struct rules_options *o = call->options;
@@ -185,52 +160,4 @@ int rules_read_until(const struct rules_call *call, int64_t *ret_us)
     if (o->for_ms)
         *ret_us = (clock_now_us() / US_PER_S + ((int64_t)o->for_ms + 999) / 1000) * US_PER_S;
     return -1;
-}
-
-/* The words after the call: a limit that a row of THROTTLED_CALLS can hold. */
-static int read_rate(const struct rules_call *call, struct rule_limit *ret)
-{
-    CLEANUP(buf_done) struct buf text, why;
-    buf_init(&text, 1000);
-    buf_init(&why, 4000);
-    for (size_t i = 1; i < call->word_count; i++)
-        buf_printf(&text, "%s%s", i > 1 ? " " : "", call->words[i]);
-    if (!read_limit(buf_sv(&text), ret, &why))
-        return options_error(call->command, "throttle: %.*s", SV_FMT(buf_sv(&why)));
-    if (ret->algorithm != LIMIT_TOKEN_BUCKET || ret->burst != ret->max || ret->per_us % US_PER_S != 0)
-        return options_error(
-            call->command,
-            "throttle: '%.*s' is not a number of calls in whole seconds, such as 10 per 60s; a row of THROTTLED_CALLS "
-            "can hold no other limit; use 'weir rules add' for that",
-            SV_FMT(buf_sv(&text)));
-    return -1;
-}
-
-int rules_throttle(struct rules_call *call)
-{
-    struct rule_limit limit = { 0 };
-    struct weir_error error = { 0 };
-    int64_t expires_us;
-    char id[64];
-    int status = read_rate(call, &limit);
-    if (status < 0)
-        status = rules_read_until(call, &expires_us);
-    if (status >= 0)
-        return status;
-    if (source_throttle(call->source, weir_str(call->words[0]), limit.max, limit.per_us, expires_us, call->author, id,
-                        &error) < 0)
-        return rules_fail(&error);
-    CLEANUP(buf_done) struct buf out;
-    buf_init(&out, 1 << 20);
-    buf_printf(&out, "%s: ", id);
-    limit.algorithm = LIMIT_FIXED_WINDOW; /* as the row has it */
-    rule_limit_text(&limit, &out);
-    buf_printf(&out, " for each user of %s", call->words[0]);
-    if (expires_us != RULE_NEVER_EXPIRES) {
-        char until[INSTANT_TEXT_MAX];
-        instant_text(expires_us, until);
-        buf_printf(&out, ", until %s", until);
-    }
-    buf_char(&out, '\n');
-    return cli_print(&out, RULES_DONE);
 }

@@ -13,9 +13,9 @@ enum { RULES_DONE = 0, RULES_NOTHING = 1 /* nothing was found or changed, or the
 enum { RULES_OUTPUT_MAX = 256 << 20 };
 
 struct rules_options {
-    const char *from, *by, *note, *expires, *why, *admin, *data;
+    const char *from, *author, *by, *note, *expires, *why, *admin, *data;
     uint64_t for_ms;
-    bool json, replace, drop_comments, deny, unlimited, remove;
+    bool json, replace, row, drop_comments, deny, unlimited, remove;
     struct option_list limits;
     uint64_t most, change;
 };

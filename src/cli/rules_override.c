@@ -273,9 +273,9 @@ static int check_options(const struct rules_call *call)
         return options_error(call->command, "override needs RULE and SUBJECT to change something");
     if (details && (kinds == 0 || o->remove))
         return options_error(call->command, "--why, --expires and --for need --limit, --deny or --unlimited");
-    if (kinds == 0 && (o->by || o->note || o->drop_comments))
+    if (kinds == 0 && (o->author || o->note || o->drop_comments))
         return options_error(call->command,
-                             "--by, --note and --drop-comments need --limit, --deny, --unlimited or --remove");
+                             "--author, --note and --drop-comments need --limit, --deny, --unlimited or --remove");
     if (kinds == 1 && o->json)
         return options_error(call->command, "--json is for lists");
     return -1;

@@ -84,7 +84,8 @@ int rules_show(struct rules_call *call)
         found = true;
     }
     if (!found)
-        cli_error("there is no rule '%s' in %s; 'weir rules list' lists them", call->words[0], source_name(call->source));
+        cli_error("there is no rule '%s' in %s; 'weir rules list --from %s' lists them", call->words[0],
+                  source_name(call->source), source_name(call->source));
     return cli_print(&out, found && good ? RULES_DONE : RULES_NOTHING);
 }
 

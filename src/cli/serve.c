@@ -1,13 +1,14 @@
 /* weir serve: its --help, from the table of the service's options, and passwords hidden from the process list. src/serve
  * does the rest. */
 #include "base/arena.h"
+#include "base/check.h"
 #include "base/cleanup.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/plain_text.h"
 #include "serve/server.h"
 
-enum { HELP_MAX = 200, HELP_OPTIONS_MAX = 40 };
+enum { HELP_MAX = 200, HELP_OPTIONS_MAX = 64 };
 
 static struct command command = {
     .name = "serve",
@@ -27,7 +28,8 @@ static int help(void)
 {
     char texts[HELP_OPTIONS_MAX][HELP_MAX];
     struct option options[HELP_OPTIONS_MAX + 1] = { 0 };
-    for (size_t i = 0; i < HELP_OPTIONS_MAX && config_options[i].name; i++) {
+    for (size_t i = 0; config_options[i].name; i++) {
+        CHECK(i < HELP_OPTIONS_MAX);
         const struct config_option *o = &config_options[i];
         snprintf(texts[i], HELP_MAX, o->initial ? "%s (default %s)" : "%s", o->help, o->initial);
         options[i] = (struct option){ .name = o->name, .argument = o->argument, .kind = OPTION_TEXT, .help = texts[i] };

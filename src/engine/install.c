@@ -36,10 +36,12 @@ static const char *why_not(const struct weir *weir, const struct bound_rule *rul
                    ? NULL
                    : "is leased, and the cells here are in memory, where nobody can put slices; give the cells file of the "
                      "host's `weir serve --counters` (in nginx cells=FILE), or leave `lease` out";
+    if (!weir->options.never_wait && weir->visits)
+        return "counts in the store of the `weir serve --counters` on these cells, and nothing here says where that is; "
+               "give the same --counters ADDRESS, or give the rule `lease: true` or `counters: local`";
     if (!weir->options.never_wait)
         return "counts in the store of the `weir serve --counters` on these cells, and nothing here says where that is; "
-               "give its address (--counters ADDRESS on the command line, options.counters in C), or give the rule "
-               "`lease: true` or `counters: local`";
+               "give its address (options.counters), or give the rule `lease: true` or `counters: local`";
     if (rule->rule->counters == COUNTERS_SHARED)
         return "counts in the store that many hosts share (`counters: shared`), and nothing here may wait for "
                "that; give it `lease: true`, or `counters: local`";

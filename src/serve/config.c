@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/format.h"
+#include "redis/address.h"
 #include "rules/node.h"
 #include "rules/reader.h"
 #include "rules/rules_file.h"
@@ -90,6 +91,8 @@ static int set_option(struct config *config, struct origin *origin, const struct
     if (*given)
         return fail(origin, error, "%s%s is given twice; leave out one", dashes, option->name);
     *given = true;
+    if (option->offset == offsetof(struct config, cells_keys))
+        config->cells_keys_given = true;
     const char *allowed = config_store(option, value, config, scratch);
     if (!allowed)
         return 0;
@@ -214,6 +217,16 @@ static int check_listeners(const struct config *config, struct weir_error *error
                    "--http, --resp, --grpc and --admin are all off, so no client could connect; leave out one");
 }
 
+/* The store reads it again, after the data folder was made, and does not know the name of the option. */
+static int check_counters(const struct config *config, struct weir_error *error)
+{
+    struct redis_address address;
+    struct weir_error why;
+    int r = config->counters ? redis_address_read(&address, config->counters, &why) : 0;
+    explicit_bzero(&address, sizeof address);
+    return r < 0 ? err_set(error, r, "--counters: %s", why.text) : 0;
+}
+
 int config_read(struct config *ret, int argc, char **argv, struct weir_error *error)
 {
     CLEANUP(config_done) struct config config = { 0 };
@@ -225,6 +238,8 @@ int config_read(struct config *ret, int argc, char **argv, struct weir_error *er
         r = read_file(&config, &flags, error);
     if (r == 0)
         r = check_listeners(&config, error);
+    if (r == 0)
+        r = check_counters(&config, error);
     if (r == 0) {
         *ret = config;
         config = (struct config){ 0 };

@@ -25,7 +25,8 @@ struct config {
     char *cells_memory; /* folder for the table, or "none"; NULL: table_place.c chooses it */
     unsigned save_ms;   /* how often a table in memory is saved */
     uint64_t cells_keys;
-    unsigned poll_ms; /* how often the source is asked for changes */
+    bool cells_keys_given; /* it is not the default */
+    unsigned poll_ms;      /* how often the source is asked for changes */
 
     char *counters;             /* address of the store; NULL: rules count on this host alone */
     unsigned store_deadline_ms; /* of a decision there */

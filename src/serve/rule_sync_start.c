@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/program.h"
 #include "engine/handle.h"
 #include "serve/embedded.h"
 #include "serve/log.h"
@@ -83,11 +84,10 @@ static int first_database(const struct rule_sync *sync, const char *path, struct
         return restore_database(sync, path, buf_sv(&copy), error);
     int r = make_database(path, SV(""), error);
     if (r == 0)
-        log_say(
-            LEVEL_INFO, "rules",
-            "%s is new and has example rules; list them with `weir rules list --from sqlite:%s`, and change them in the "
-            "page, over the admin listener or with other verbs of `weir rules`",
-            path, path);
+        log_say(LEVEL_INFO, "rules",
+                "%s is new and has example rules; list them with `%s rules list --from sqlite:%s`, and change them in the "
+                "page, over the admin listener or with other verbs of `weir rules`",
+                path, program_command(), path);
     return r;
 }
 
@@ -164,6 +164,20 @@ static void on_store(enum weir_store_event event, const char *text, void *data)
     log_say(event == WEIR_STORE_UP ? LEVEL_INFO : LEVEL_WARNING, "store", "%s", text);
 }
 
+/* A table keeps its size, whatever --cells-keys says later. */
+static void tell_size(const struct weir *weir, const struct config *config, const char *path)
+{
+    uint64_t keys;
+    if (!config->cells_keys_given || cells_has_size(weir->cells, (struct cells_size){ .keys = config->cells_keys }, &keys))
+        return;
+    log_say(
+        LEVEL_WARNING, "cells",
+        "%s has room for %llu keys, and keeps this size although --cells-keys is %llu; to change it, stop the service and "
+        "run: %s cells resize %s --keys %llu",
+        path, (unsigned long long)keys, (unsigned long long)config->cells_keys, program_command(), path,
+        (unsigned long long)config->cells_keys);
+}
+
 static int open_engine(struct rule_sync *sync, const struct config *config, struct weir_error *error)
 {
     CLEANUP_FREE char *own = config->cells ? NULL : path_in(config->data, "cells");
@@ -181,6 +195,7 @@ static int open_engine(struct rule_sync *sync, const struct config *config, stru
         return r;
     if (weir_cells_copied(sync->weir))
         table_tell_copied(options.cells_file);
+    tell_size(sync->weir, config, options.cells_file);
     cells_disown(sync->weir->cells); /* clients release their slots also after a restart of the service */
     /* An earlier start may have had a store: no decision is to wait for its slices any more. (Unless another service has a
      * store.) */

@@ -296,8 +296,9 @@ int token_list_remove(const char *path, sv name, struct weir_error *error)
     for (size_t i = 0; i < list.count; i++)
         found = found || sv_eq(weir_str(list.of[i].name), name);
     if (!found)
-        return err_set(error, WEIR_E_INVALID, "%s has no token with the name %.*s; 'weir token list' shows the names", path,
-                       SV_SHOWN(name, NAMES_SHOWN));
+        return err_set(error, WEIR_E_INVALID,
+                       "%s has no token with the name %.*s; 'weir token list --file %s' shows the names", path,
+                       SV_SHOWN(name, NAMES_SHOWN), path);
     copy_without(buf_sv(&text), name, &rest);
     return write_text(path, lock, &rest, error);
 }

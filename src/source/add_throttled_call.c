@@ -12,8 +12,7 @@ struct throttle {
     char *ret_id;
 };
 
-/* Finds the row of this call, however the two are spelled. *ret stays as it is if there is none. */
-static int find_call(struct plan *plan, const struct stored_row *row, const struct stored_row **ret)
+int call_find(struct plan *plan, const struct stored_row *row, const struct stored_row **ret)
 {
     CLEANUP(snapshot_done) struct snapshot copy = { 0 };
     CLEANUP(source_reading_done) struct source_reading reading = { 0 };
@@ -125,7 +124,7 @@ static int make_throttle(struct plan *plan, void *data)
     if (r == 0)
         r = call_read(&row, plan->arena, plan->error);
     if (r == 0)
-        r = find_call(plan, &row, &old);
+        r = call_find(plan, &row, &old);
     if (r == 0 && old) {
         row.key = old->key;
         row.call[CALL_PATH] = old->call[CALL_PATH];

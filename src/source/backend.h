@@ -263,6 +263,14 @@ void call_write(struct stored_row *row, struct sql_value path, uint64_t max, int
 /* Returns an error if the call or its max does not fit the columns as every database has them. */
 int call_bounds(sv call, uint64_t max, struct weir_error *error);
 bool call_same(const struct rule *a, const struct rule *b, bool ignore_case);
+/* "POST /entity/#" is a method and a path; the method may be missing. */
+void call_split(sv call, sv *ret_method, sv *ret_path);
+
+/* ---- add_throttled_call.c ---- */
+
+/* Finds the row of THROTTLED_CALLS that has the call of `row`, however the two are spelled. *ret stays as it is if there is
+ * none. */
+int call_find(struct plan *plan, const struct stored_row *row, const struct stored_row **ret);
 
 /* ---- set_field.c ---- */
 

@@ -282,8 +282,8 @@ static bool is_json(sv text)
 
 static int no_file(const struct source *source, struct weir_error *error)
 {
-    return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; create it with `weir rules init`", source->address.path,
-                   strerror(ENOENT));
+    return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; create it with `weir rules init --from %s`",
+                   source->address.path, strerror(ENOENT), source->address.shown);
 }
 
 /* Returns an error if the text must not be rewritten. */

@@ -104,8 +104,9 @@ int table_check(const struct source *source, enum row_table table, bool to_read,
 {
     const char *const *columns = table_columns(table);
     if (!source->tables[table].there)
-        return err_set(error, WEIR_E_RULES, "%s: there is no table %s; create it with `weir rules init`, or: %s;",
-                       source->address.shown, table_names[table], table_create(table, source->address.kind));
+        return err_set(error, WEIR_E_RULES, "%s: there is no table %s; create it with `weir rules init --from %s`, or: %s;",
+                       source->address.shown, table_names[table], source->address.shown,
+                       table_create(table, source->address.kind));
     for (size_t i = 0; columns[i] && (!to_read || i < needed[table]); i++) {
         if (sql_column(&source->tables[table], columns[i]))
             continue;

@@ -152,6 +152,17 @@ int source_put_override(struct source *source, sv rule, struct source_subject su
 /* WEIR_E_UNKNOWN_RULE: there is none. */
 int source_remove_override(struct source *source, sv rule, struct source_subject subject, struct source_author author,
                            struct weir_error *error);
+/* A rule that limits one call. */
+struct source_throttle {
+    sv call;  /* "/entity/#", or a method before it */
+    sv by;    /* JSON: ["user"]; []: all callers together */
+    sv limit; /* JSON: "10 per 60s" in quotes */
+    int64_t expires_us;
+};
+/* The rule of a throttle: added, or, if this call is throttled by these attributes already, its limit, expiry and mode are
+ * changed. The id (*ret_id) is the one that the page gives it. WEIR_E_INVALID: THROTTLED_CALLS has a row for the call. */
+int source_put_throttle(struct source *source, const struct source_throttle *wanted, struct source_author author,
+                        char ret_id[WEIR_ID_MAX + 1], struct weir_error *error);
 /* A row of THROTTLED_CALLS: added, or changed if the call is there. *ret_id: id of its rule. */
 int source_throttle(struct source *source, sv call, uint64_t max, int64_t per_us, int64_t expires_us,
                     struct source_author author, char ret_id[64], struct weir_error *error);

@@ -15,8 +15,9 @@ enum { STATEMENT_MAX = 8192 };
 static int check_absent(struct source *source, enum row_table table, struct weir_error *error)
 {
     if (source->known[table])
-        return err_set(error, WEIR_E_RULES, "%s: the table %s is gone; create it again with `weir rules init`, or: %s;",
-                       source->address.shown, table_names[table], table_create(table, source->address.kind));
+        return err_set(
+            error, WEIR_E_RULES, "%s: the table %s is gone; create it again with `weir rules init --from %s`, or: %s;",
+            source->address.shown, table_names[table], source->address.shown, table_create(table, source->address.kind));
     /* Databases and rights that are older than overrides go on without them. */
     return table == TABLE_OVERRIDES ? 0 : sql_table_denied(source->sql, table_names[table], error);
 }
@@ -36,8 +37,8 @@ static int find_tables(struct source *source, struct weir_error *error)
         return 0;
     return err_set(error, WEIR_E_RULES,
                    "%s: there is neither a table THROTTLED_CALLS nor a table WEIR_RULES; create both with `weir rules "
-                   "init`, or: %s;",
-                   source->address.shown, table_create(TABLE_CALLS, source->address.kind));
+                   "init --from %s`, or: %s;",
+                   source->address.shown, source->address.shown, table_create(TABLE_CALLS, source->address.kind));
 }
 
 static int version_now(struct source *source, struct buf *out, struct weir_error *error)

@@ -70,8 +70,7 @@ static bool expiry_of(const struct sql_value *value, int64_t *ret_us)
     return us < EXPIRY_END_US;
 }
 
-/* "POST /entity/#" is a method and a path. */
-static void split_call(sv call, sv *ret_method, sv *ret_path)
+void call_split(sv call, sv *ret_method, sv *ret_path)
 {
     call = sv_trim(call);
     *ret_method = (sv){ 0 };
@@ -90,7 +89,7 @@ static void split_call(sv call, sv *ret_method, sv *ret_path)
 static void write_rule(const struct stored_row *row, uint64_t max, uint64_t per_s, int64_t expires_us, struct buf *out)
 {
     sv method, path;
-    split_call(row->call[CALL_PATH].text, &method, &path);
+    call_split(row->call[CALL_PATH].text, &method, &path);
     buf_add(out, SV("{\"match\":{"));
     if (method.len > 0) {
         buf_add(out, SV("\"method\":"));
@@ -166,7 +165,7 @@ int call_stand_in(const struct stored_row *bad, bool path, struct stored_row *re
     if (path) {
         CLEANUP(buf_done) struct buf text;
         buf_init(&text, 64 << 10);
-        split_call(c[CALL_PATH].null ? SV("") : c[CALL_PATH].text, &method, &rest);
+        call_split(c[CALL_PATH].null ? SV("") : c[CALL_PATH].text, &method, &rest);
         if (method.len > 0)
             buf_printf(&text, "%.*s ", SV_FMT(method));
         buf_char(&text, '/');

@@ -17,7 +17,7 @@ from support import ROOT as SOURCE
 from support import SANITIZED, WEIR, has
 from support import expect as equal
 
-COMMANDS = ["serve", "check", "explain", "lint", "simulate", "convert", "rules", "sync", "top"]
+COMMANDS = ["serve", "check", "explain", "lint", "simulate", "convert", "rules", "sync", "cells", "token", "top"]
 
 RULES = """
 settings:
@@ -697,3 +697,41 @@ def test_picture_in_the_docs():
         shown = re.search(r"```text\n\$ weir (simulate [^\n]*)\n(.*?)```", file.read(), re.DOTALL)
     words = [os.path.join(SOURCE, word) if word.startswith("examples/") else word for word in shown.group(1).split()]
     equal(run(*words).stdout, shown.group(2))
+
+
+# ---- the names of options ----
+
+
+def test_errors_name_options_as_they_are_typed(folder):
+    """Not the fields of struct weir_options, which nobody typed."""
+    with open(os.path.join(SOURCE, "include", "weir", "weir.h"), encoding="utf-8") as file:
+        options = re.search(r"^struct weir_options \{(.*?)^\};", file.read(), re.MULTILINE | re.DOTALL).group(1)
+    fields = set(re.findall(r"\b([a-z]+_[a-z_]+)(?=;|\)\()", re.sub(r"/\*.*?\*/", "", options, flags=re.DOTALL))) - {"trusted_proxies"}
+    assert {"cells_keys", "rules_file", "store_deadline_ms"} <= fields, fields
+    rules = os.path.join(folder, "rules.yaml")
+    with open(rules, "w", encoding="utf-8") as file:
+        file.write("rules: [{ id: a, limits: [1 per 1s], counters: shared }]\n")
+    check = ("check", "--rules", rules)
+    serve = ("serve", "--data", os.path.join(folder, "data"), "--rules", rules, "--http", "off", "--resp", "off", "--admin", "127.0.0.1:0")
+    for words, name in (
+        (("check",), "--rules"),
+        ((*check, "--cells-keys", "0"), "--cells-keys"),
+        ((*check, "--cells-keys", "1", "--cells-bytes", "1"), "--cells-bytes"),
+        ((*check, "--cells", folder), folder),
+        ((*check, "--cells", rules), rules),
+        ((*check, "--counters", "foo"), "--counters: not a valid address"),
+        ((*check, "--hosts", "2"), "--hosts"),
+        (("simulate", "--rules", rules, "--cells-keys", "x"), "--cells-keys"),
+        ((*serve, "--cells-keys", "0"), "--cells-keys"),
+        ((*serve, "--counters", "foo"), "--counters: not a valid address"),
+        ((*serve, "--counters", "redis://127.0.0.1:99999"), "--counters: the port"),
+        ((*serve, "--cells", "x", "--cells-memory", "y"), "--cells-memory"),
+        ((*serve, "--store-deadline", "1"), "--store-deadline"),
+        ((*serve, "--cells-memory", folder), "--cells-memory"),
+    ):
+        done = run(*words)
+        errors = done.stderr
+        equal((done.returncode, done.stdout), (2, ""), f"{words} {errors}")
+        has(errors, name)
+        found = [field for field in fields if re.search(rf"\b{field}\b", errors)]
+        equal((found, "options." in errors), ([], False), errors)

@@ -48,7 +48,7 @@ def sources(db):
 def set_list_and_remove(source):
     expect(rules(source, "override")[0], 1)
     done(source, "override", "api", "4711", "--limit", "50000 per minute", "--limit", "{ name: d, calendar: day, max: 9 }",
-         "--expires", "2037-01-01T00:00:00Z", "--why", "migration", "--by", "ann", "--note", "ticket 7")
+         "--expires", "2037-01-01T00:00:00Z", "--why", "migration", "--author", "ann", "--note", "ticket 7")
     done(source, "override", "api", "banned", "--deny")
     has(done(source, "override", "pair", "a,b", "2001:DB8::1", "--unlimited"), "pair: the override for a%2Cb,2001:db8::/64 is in")
     rows = listed(source)
@@ -85,7 +85,7 @@ def refuse_what_is_not_allowed(source):
             (("api", "x", "--limit", "{"), "--limit"), (("api", "x", "--deny", "--why", "a\nb"), "why"),
             (("api", "x", "--deny", "--unlimited"), "cannot be combined"), (("api", "--deny"), "needs RULE and SUBJECT"),
             (("api", "x", "--why", "y"), "need --limit"), (("api", "x", "--remove", "--for", "1h"), "need --limit"),
-            (("api", "--by", "ann"), "--by"), (("api", "x", "--deny", "--json"), "--json"),
+            (("api", "--author", "ann"), "--author"), (("api", "x", "--deny", "--json"), "--json"),
             (("api", "x", "--deny", "--expires", "soon"), "--expires"), (("api", "x", "y", "--deny"), "give 1 value, not 2"),
             (("pair", "x", "--deny"), "2 values"), (("pair", "x", "not an address", "--deny"), "ip: must be"),
             (("api", "", "--deny"), "user"), (("api", "\udcff", "--deny"), "UTF-8"), (("pair", *"123456789", "--deny"), "at most 8")):
@@ -163,17 +163,17 @@ def test_a_file_as_people_write_it(folder):
 
 def test_rows_of_throttled_calls(db):
     done(db, "init")
-    done(db, "throttle", "/a", "3 per 60s")
+    done(db, "throttle", "/a", "3 per 60s", "--row")
     done(db, "override", "throttled-call-1", "ann", "--limit", "{ max: 9, per: 60s, algorithm: fixed_window }")
     expect(listed(db)["throttled-call-1", "ann"]["state"], "limits")
     done(db, "override", "throttled-call-1", "throttled-call-77", "--deny")
-    has(done(db, "throttle", "/b", "3 per 60s"), "throttled-call-2:")
+    has(done(db, "throttle", "/b", "3 per 60s", "--row"), "throttled-call-2:")
 
 
 def test_history_and_undo(db):
     done(db, "init")
     done(db, "add", API)
-    done(db, "override", "api", "x", "--deny", "--by", "ann", "--note", "abuse")
+    done(db, "override", "api", "x", "--deny", "--author", "ann", "--note", "abuse")
     done(db, "override", "api", "x", "--unlimited")
     done(db, "override", "api", "x", "--remove")
     out = done(db, "history", "api")

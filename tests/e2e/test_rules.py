@@ -90,7 +90,7 @@ def test_tables_as_the_page_has_them(db):
     for statement in block.split(";\n")[:-1]:
         db.sql(statement)
     expect(columns(db), made)
-    done(db, "throttle", "/a", "1 per 1s")
+    done(db, "throttle", "/a", "1 per 1s", "--row")
     done(db, "add", OCR)
     done(db, "undo")
     expect(states(db), {"throttled-call-1": "enforce"})
@@ -109,15 +109,92 @@ def columns(db):
 
 
 def test_throttle_now(db):
+    """A whole rule, with the limit that the same words mean in a rules file."""
     init(db)
-    said = done(db, "throttle", "GET /entity/#", "10", "per", "60s")
-    expect(said, "throttled-call-1: 10 per 1m fixed_window for each user of GET /entity/#\n")
+    said = done(db, "throttle", "GET /entity/#", "10", "per", "60s", "--by", "ip", "--author", "ann")
+    match = re.fullmatch(r"(throttle-get-entity-\w+): 10 per 1m as a token bucket, for each ip of GET /entity/#\n", said)
+    assert match, said
+    name = match.group(1)
+    row = listed(db)[0][name]
+    expect((row["rule"]["match"], row["rule"]["by"], row["rule"]["limits"]),
+           ({"method": "GET", "path": "/entity/#"}, ["ip"], ["10 per 60s"]))
+    expect(json.loads(done(db, "history", "--json"))[0]["who"], "ann")
+    expect(db.sql("SELECT count(*) FROM THROTTLED_CALLS"), [["0"]])
+    # The same call again changes the rule, and puts it in force; another way to count is another rule.
+    done(db, "set", name, "mode=shadow")
+    done(db, "disable", name)
+    has(done(db, "throttle", "get /entity/#", "20 per 1h", "--by", "ip", "--for", "2h"), f"{name}: 20 per 1h", "until ")
+    rule = listed(db)[0][name]["rule"]
+    expect((states(db), rule["limits"], "expires" in rule, "mode" in rule), ({name: "enforce"}, ["20 per 1h"], True, False))
+    done(db, "throttle", "GET /entity/#", "20 per 1h", "--by", "ip")
+    assert "expires" not in listed(db)[0][name]["rule"]
+    for words, part in ((["5 per 1s"], "for each user of GET /entity/#"), (["5 per 1s burst 9", "--by", "all"], "for all callers of"),
+                        (["100 tokens per 1m", "--by", "ip,path"], "for each ip and path of"),
+                        (["5", "per", "day", "--by", "key"], "5 per day (UTC) as a calendar window, for each key")):
+        has(done(db, "throttle", "GET /entity/#", *words), part)
+    expect(len(states(db)), 5)
+    expect(done(db, "export").count("algorithm"), 0, "the words have one meaning")
+
+
+def test_throttle_a_call_of_the_table(db):
+    """Two limits of one kind for one call would surprise: the command says which commands change the first."""
+    init(db)
+    done(db, "throttle", "GET /a", "1 per 1s", "--row")
+    status, out, errors = rules(db, "throttle", "GET //a", "2 per 1s")
+    expect((status, out), (2, ""), errors)
+    has(errors, "throttled-call-1 limits this call already, in a fixed window", "--row", "weir rules rm throttled-call-1 --from ")
+    has(done(db, "throttle", "GET /a", "2 per 1s", "--by", "ip"), "for each ip")
+    done(db, "rm", "throttled-call-1")
+    has(done(db, "throttle", "GET /a", "2 per 1s"), "for each user")
+
+
+def test_throttle_badly(db):
+    init(db)
+    for words, part in (
+        (["/a", "ten", "per", "60s"], "10 per 60s"),
+        (["/a", "10", "per", "60"], "60"),
+        (["/a"], "CALL N per LENGTH"),
+        (["entity", "1 per 1s"], "rule throttle-entity-"),
+        (["/a", "1 per 1s", "--by", "ann"], "--author ann"),
+        (["/a", "1 per 1s", "--by", ""], "--author WHO"),
+        (["/a", "1 per 1s", "--by", "ip", "--row"], "THROTTLED_CALLS counts by user"),
+    ):
+        status, out, errors = rules(db, "throttle", *words)
+        expect((status, out), (2, ""), f"{words} {errors}")
+        has(errors, part)
+    expect(listed(db), ({}, []))
+
+
+def test_by_is_not_the_author(db):
+    """It was, in earlier versions."""
+    init(db)
+    for words in (["add", OCR], ["set", "ocr", "max=1"], ["rm", "ocr"], ["undo"], ["lift", "ocr", "u1"]):
+        status, out, errors = rules(db, *words, "--by", "ann")
+        expect((status, out), (2, ""), errors)
+        has(errors, f"--by cannot be used with {words[0]}", "who makes the change is --author ann")
+    has(rules(db, "list", "--by", "ann")[2], "--by cannot be used with list")
+    expect(listed(db), ({}, []))
+
+
+def test_throttle_in_a_file(folder):
+    path = os.path.join(folder, "rules.yaml")
+    done(path, "init")
+    has(done(path, "throttle", "/export/*", "2 per 1m", "--by", "ip"), "throttle-export-", "2 per 1m as a token bucket, for each ip")
+    done(path, "throttle", "/export/*", "3 per 1m", "--by", "ip")
+    [rule] = [row["rule"] for row in listed(path)[0].values()]
+    expect((rule["match"], rule["by"], rule["limits"]), ({"path": "/export/*"}, ["ip"], ["3 per 1m"]))
+
+
+def test_throttle_with_a_row(db):
+    init(db)
+    said = done(db, "throttle", "GET /entity/#", "10", "per", "60s", "--row")
+    expect(said, "throttled-call-1: 10 per 1m as a fixed window, for each user of GET /entity/#\n")
     expect(db.sql("SELECT * FROM THROTTLED_CALLS"), [["1", "GET /entity/#", "10", "60", ""]])
-    done(db, "throttle", "GET /entity/#", "20 per 1h", "--for", "2h", "--by", "ann", "--note", "too many")
+    done(db, "throttle", "GET /entity/#", "20 per 1h", "--for", "2h", "--author", "ann", "--note", "too many", "--row")
     rows = db.sql("SELECT MAX_LOCKS, LOCK_TIMEOUT_SECONDS, THROTTLE_EXPIRATION FROM THROTTLED_CALLS")
     expect((len(rows), rows[0][:2]), (1, ["20", "3600"]))
     expect(abs(int(rows[0][2]) - time.time() - 7200) < 60, True, rows)
-    said = done(db, "throttle", "/other", "1 per 1s", "--expires", "2100-01-01T00:00:00Z")
+    said = done(db, "throttle", "/other", "1 per 1s", "--expires", "2100-01-01T00:00:00Z", "--row")
     has(said, "throttled-call-2", "2100-01-01T00:00:00Z")
     expect(db.sql("SELECT THROTTLE_EXPIRATION FROM THROTTLED_CALLS WHERE THROTTLE_ID = 2"), [["4102444800"]])
     done(db, "set", "throttled-call-2", "max=5")
@@ -132,10 +209,10 @@ def test_ends_in_every_form(db):
     done(db, "add", OCR)
     row = "SELECT THROTTLE_EXPIRATION FROM THROTTLED_CALLS"
     for text in ("2100-01-01T08:00:00+08:00", "4102444800", "4102444800000"):
-        has(done(db, "throttle", "/a", "1 per 1s", "--expires", text), "until 2100-01-01T00:00:00Z")
+        has(done(db, "throttle", "/a", "1 per 1s", "--expires", text, "--row"), "until 2100-01-01T00:00:00Z")
         expect(db.sql(row), [["4102444800"]], text)
         has(done(db, "show", "throttled-call-1"), "expires: 2100-01-01T00:00:00Z")
-        done(db, "throttle", "/a", "1 per 1s")
+        done(db, "throttle", "/a", "1 per 1s", "--row")
         expect(db.sql(row), [[""]], "for ever")
         for name in ("throttled-call-1", "ocr"):
             done(db, "set", name, f"expires={text}")
@@ -146,11 +223,11 @@ def test_ends_in_every_form(db):
         db.sql(f"UPDATE THROTTLED_CALLS SET THROTTLE_EXPIRATION = {number}")
         has(done(db, "show", "throttled-call-1"), "expires: 2100-01-01T00:00:00Z")
     for text in ("tomorrow", "-1", "2100-01-01", "999999999999999999"):
-        expect(rules(db, "throttle", "/a", "1 per 1s", "--expires", text)[0], 2, text)
+        expect(rules(db, "throttle", "/a", "1 per 1s", "--expires", text, "--row")[0], 2, text)
         expect(rules(db, "set", "ocr", f"expires={text}")[0], 2, text)
 
 
-def test_throttle_badly(db):
+def test_throttle_with_a_row_badly(db):
     init(db)
     for words, part in (
         (["/a", "ten", "per", "60s"], "10 per 60s"),
@@ -164,7 +241,7 @@ def test_throttle_badly(db):
         (["/a", "1 per 1s", "--json"], "--json cannot be used with throttle"),
         (["entity", "1 per 1s"], "entity"),
     ):
-        status, out, errors = rules(db, "throttle", *words)
+        status, out, errors = rules(db, "throttle", *words, "--row")
         expect((status, out), (2, ""), f"{words} {errors}")
         has(errors, part)
     expect(listed(db), ({}, []))
@@ -253,7 +330,7 @@ def change_where_it_counts(db):
 
 def test_add_and_change(db):
     init(db)
-    done(db, "add", OCR, "--by", "ann", "--note", "first")
+    done(db, "add", OCR, "--author", "ann", "--note", "first")
     shown = done(db, "show", "ocr")
     has(shown, "# WEIR_RULES: row ocr", "by ann: first", "  - id: ocr", "name: day")
     expect(support.weir("lint", "-", stdin=shown.encode()).returncode, 0, shown)
@@ -329,9 +406,9 @@ def test_ids_that_are_not_there(db):
 
 def test_history_and_undo(db):
     init(db)
-    done(db, "add", OCR, "--by", "ann", "--note", "first")
-    done(db, "set", "ocr", "max=20", "--by", "bob")
-    done(db, "throttle", "/a", "1 per 1s", "--by", "eve")
+    done(db, "add", OCR, "--author", "ann", "--note", "first")
+    done(db, "set", "ocr", "max=20", "--author", "bob")
+    done(db, "throttle", "/a", "1 per 1s", "--author", "eve", "--row")
     events = json.loads(done(db, "history", "--json"))
     expect([(event["who"], event["what"], event["rule"], event["note"]) for event in events],
            [("eve", "add", "throttled-call-1", ""), ("bob", "change", "ocr", ""), ("ann", "add", "ocr", "first")])
@@ -340,7 +417,7 @@ def test_history_and_undo(db):
     text = done(db, "history", "ocr", "--most", "1")
     has(text, "bob", "change ocr (WEIR_RULES)", "\n      - ", "\n      + ")
     assert "ann" not in text, text
-    done(db, "undo", "ocr", "--by", "ann")
+    done(db, "undo", "ocr", "--author", "ann")
     has(done(db, "show", "ocr"), "max: 100")
     done(db, "undo", "ocr")
     expect(states(db), {"throttled-call-1": "enforce"}, "the newest that is not undone was to add it")
@@ -382,7 +459,7 @@ def test_import_and_export(db):
     wanted = done(f"file:{EXAMPLES}", "export")
     done(db, "import", EXAMPLES)
     expect(sorted(done(db, "export").split("\n  - ")), sorted(wanted.split("\n  - ")))
-    done(db, "throttle", "/a", "1 per 1s")
+    done(db, "throttle", "/a", "1 per 1s", "--row")
     text = done(db, "export")
     has(text, "throttled-call-1")
     expect(support.weir("lint", "-", stdin=text.encode()).returncode, 0)
@@ -413,7 +490,7 @@ def test_an_export_of_disabled_rules_alone(db):
 def test_rows_that_are_bad(db):
     init(db)
     done(db, "add", OCR)
-    done(db, "throttle", "/good", "1 per 1s")
+    done(db, "throttle", "/good", "1 per 1s", "--row")
     db.sql("INSERT INTO THROTTLED_CALLS VALUES (70, '/neg', -1, 60, NULL)")
     db.sql("INSERT INTO WEIR_RULES (ID, RULE, ENABLED) VALUES ('broken', '{', 1)")
     found, problems = listed(db)
@@ -430,7 +507,7 @@ def test_rows_that_are_bad(db):
     expect(status, 1)
     has(out, "# bad: ")
     done(db, "rm", "broken")
-    done(db, "throttle", "/neg", "1 per 60s")
+    done(db, "throttle", "/neg", "1 per 60s", "--row")
     expect(listed(db)[1], [])
 
 
@@ -440,9 +517,9 @@ def test_values_that_are_hostile(db):
     for name in names:
         rule = OCR.replace('"match"', '"except": { "user": [' + json.dumps(name) + ' ] }, "match"')
         who = name.replace("\x1b", "")
-        done(db, "add", rule, "--replace", "--by", who, "--note", name)
+        done(db, "add", rule, "--replace", "--author", who, "--note", name)
         if who != name:
-            status, _, errors = rules(db, "add", rule, "--replace", "--by", name)
+            status, _, errors = rules(db, "add", rule, "--replace", "--author", name)
             expect((status, "invisible characters" in errors, "\x1b" in errors), (2, True, False), errors)
         row = json.loads(done(db, "show", "ocr", "--json"))
         expect(row["rule"]["except"]["user"], [name])

@@ -91,7 +91,7 @@ def good(path):
 def prepare(db):
     done(db, "init")
     done(db, "add", OCR)
-    done(db, "throttle", "/a/#", "1 per 1s")
+    done(db, "throttle", "/a/#", "1 per 1s", "--row")
 
 
 # ---- what is written ----

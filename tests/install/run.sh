@@ -40,6 +40,13 @@ manual_pages() {
   done
 }
 
+completions() {
+  local name
+  for name in bash-completion/completions/weir zsh/site-functions/_weir fish/vendor_completions.d/weir.fish; do
+    [ -n "$(find "$root" -path "*/share/$name")" ] || { echo "$name was not installed"; return 1; }
+  done
+}
+
 service_unit() {
   local unit
   unit=$(find "$root" -path '*/systemd/system/weir.service')
@@ -87,6 +94,7 @@ tap 'a program that loads it compiles' gcc -Wall -Wextra -Werror -o "$tmp/load" 
 tap 'a program that loads it runs' "$tmp/load"
 tap 'the command runs' "$(find "$root" -path '*/bin/weir')" --version
 tap 'the manual pages are well formed' manual_pages
+tap 'completion is where shells look for it' completions
 tap 'nginx loads the module' nginx_module
 tap 'the unit of the service names the command' service_unit
 

@@ -2,7 +2,7 @@
 
 import os
 
-from support import expect, has
+from support import expect, has, weir
 from support.browser import Browser, By, until
 from support.service import Service
 from support.views import shot, view
@@ -248,7 +248,16 @@ def test_rules_of_a_file(blank):
 # ---- throttling ----
 
 
-def test_throttle_in_three_clicks(served, page):
+def commanded(folder, call, by):
+    """The id that `weir rules throttle` gives the same throttle."""
+    with open(f"{folder}/t.yaml", "w", encoding="utf-8") as file:
+        file.write("rules: []\n")
+    said = weir("rules", "throttle", call, "10 per 1m", "--by", by, "--from", f"file:{folder}/t.yaml")
+    expect((said.returncode, said.stderr), (0, b""), call)
+    return said.stdout.decode().split(":")[0]
+
+
+def test_throttle_in_three_clicks(served, page, folder):
     view(page, "#/rules", "login")
     page.click("Throttle…", within=lambda: page.row("login"))  # one
     page.see("Throttle a call")
@@ -256,7 +265,8 @@ def test_throttle_in_three_clicks(served, page):
     page.click("Throttle", within=page.dialog)  # two
     page.see("throttle-post-login-", "is in force")
     until(lambda: page.driver.switch_to.active_element.get_attribute("aria-label") == "Throttle… login", "one is where one was")
-    [rule] = [row["rule"] for row in served.steer("GET", "/v1/rules?q=throttle-post-login").json()["rules"]]
+    [(name, rule)] = throttles(served, "throttle-post-login").items()
+    expect(name, commanded(folder, "post /login", "ip"))
     expect((rule["match"], rule["by"], rule["limits"]), ({"method": "POST", "path": "/login"}, ["ip"], [{"max": 10, "per": "1m"}]))
 
 
@@ -287,11 +297,11 @@ def test_throttle_from_every_row(served, page):
     served.steer("DELETE", "/v1/rules/rows")
 
 
-def throttles(s):
-    return {row["id"]: row["rule"] for row in s.steer("GET", "/v1/rules?q=throttle-").json()["rules"]}
+def throttles(s, named="throttle-"):
+    return {row["id"]: row["rule"] for row in s.steer("GET", f"/v1/rules?q={named}").json()["rules"]}
 
 
-def test_a_throttle_is_of_its_call_alone(served, page):
+def test_a_throttle_is_of_its_call_alone(served, page, folder):
     """What the form cannot show is kept, other calls have other rules, and the same call again is asked about."""
     narrow = {"match": {"path": "/数据", "host": "a.example", "method": ["GET", "PUT"]}, "by": ["header:X-Tenant"], "limits": "5 per 1h"}
     served.steer("PUT", "/v1/rules/narrow", narrow)
@@ -310,12 +320,14 @@ def test_a_throttle_is_of_its_call_alone(served, page):
     page.click("Replace")
     until(lambda: throttles(served)[first]["limits"] == [{"max": 3, "per": "1m"}], "it is replaced")
     view(page, "#/rules", "Throttle a call…")
-    for call in ("GET /a/b", "GET /a-b", "GET /用户"):
+    calls = ("GET /a/b", "GET /a-b", "GET /用户")
+    for call in calls:
         page.click("Throttle a call…")
         page.fill("Which", call)
         page.click("Throttle", within=page.dialog)
         page.gone("How long")
     until(lambda: len(throttles(served)) == len(before) + 4, "each call has a rule of its own")
+    expect({commanded(folder, call, "all") for call in calls} - set(throttles(served)), set(), "the command gives the same ids")
 
 
 def test_dialogs_ask_before_typed_text_is_lost(served, page):

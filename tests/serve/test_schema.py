@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from support import expect
+from support import ROOT, expect
 from support.contract import Document
 from support.service import Service
 
@@ -213,3 +213,17 @@ def test_servers():
         place = "unix:" + os.path.join(folder, 'a "socket"')
         with Service("--http", place) as s:
             expect(named(s), {"url": "http://localhost", "description": f"The decision listener, on {place}."}, "a socket")
+
+
+def test_headers_that_are_too_large():
+    """Every operation may be answered so, and its document says it."""
+    with open(os.path.join(ROOT, "src", "serve", "openapi.json"), encoding="utf-8") as file:
+        document = json.load(file)
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if method in ("get", "put", "post", "delete", "patch", "options", "head", "trace"):
+                expect({"431", "default"} & set(operation["responses"]) != set(), True, f"{method} {path}")
+    with Service() as service:
+        for where, path in ((service.admin, "/v1/counts"), (service.http, "/v1/auth"), (service.http, "/healthz")):
+            answer = service.ask(where, "GET", path, headers={"X-Long": "x" * 9000})
+            expect((answer.status, list(answer.json())), (431, ["error", "hint"]), path)

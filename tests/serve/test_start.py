@@ -81,6 +81,16 @@ def test_first_start():
         expect({"admin-token", "cells", "rules.db"} - set(os.listdir(data)), set(), "what the data folder has")
 
 
+def test_the_suggested_command_runs():
+    """As it stands in the log, although this weir is not in the path."""
+    with Service(rules=None) as service:
+        [message] = [entry["message"] for entry in service.events("rules") if "is new" in entry["message"]]
+        command = re.search("`(.* rules list --from .*?)`", message).group(1)
+        done = subprocess.run(command, shell=True, check=False, capture_output=True, text=True)
+        expect((done.returncode, done.stderr), (0, ""), command)
+        has(done.stdout, "rules in sqlite:")
+
+
 def test_greeting_suggests_what_a_rule_counts():
     """What to try is for a rule that is there, and never one of the subjects of the README's tour."""
     limits = "by: [user], limits: [ 9 per 1m ] } ]"

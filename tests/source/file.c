@@ -73,7 +73,7 @@ static void a_file_is_read_with_its_lines(void **state)
     bad(source_read(source, NULL, &reading, &error), "cannot be read: No such file or directory");
     assert_null(strstr(error.text, "weir rules init"));
     bad(source_remove(source, SV("a"), me, &error),
-        "cannot be read: No such file or directory; create it with `weir rules init`");
+        "cannot be read: No such file or directory; create it with `weir rules init --from ");
     source_close(source);
 }
 

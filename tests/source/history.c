@@ -308,7 +308,7 @@ static void nothing_is_kept_of_what_failed(void **state)
     bad(set(source, "a", "max", "2"), "there is no table WEIR_HISTORY");
     expect_rules(source, NULL, "a 1 per 1s");
     bad(source_history(source, SV(""), 0, 10, show_event, NULL, &error),
-        "there is no table WEIR_HISTORY; create it with `weir rules init`");
+        "there is no table WEIR_HISTORY; create it with `weir rules init --from ");
     source_close(source);
     sql_close(sql);
 }

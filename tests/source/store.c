@@ -111,7 +111,8 @@ static void missing_tables_are_said_in_a_sentence(void **state)
     struct source_reading reading;
     bad(source_read(source, NULL, &reading, &error),
         "neither a table THROTTLED_CALLS nor a table WEIR_RULES; create both with `weir rules "
-        "init`, or: CREATE TABLE THROTTLED_CALLS (");
+        "init --from ");
+    bad(WEIR_E_RULES, "`, or: CREATE TABLE THROTTLED_CALLS (");
     hand(sql, "CREATE TABLE WEIR_RULES (ID varchar(100) PRIMARY KEY, RULE text, UPDATED_AT varchar(40), UPDATED_BY "
               "varchar(40), NOTE varchar(40))");
     bad(source_read(source, NULL, &reading, &error),
@@ -120,7 +121,8 @@ static void missing_tables_are_said_in_a_sentence(void **state)
     expect_rules(source, NULL, "");
     bad(source_put(source, SV("{ id: a, limits: [1 per 1s] }"), false, me, &error), "there is no table WEIR_HISTORY");
     bad(source_throttle(source, SV("/x"), 1, 1000000, RULE_NEVER_EXPIRES, me, (char[64]){ 0 }, &error),
-        "there is no table THROTTLED_CALLS; create it with `weir rules init`, or: CREATE TABLE");
+        "there is no table THROTTLED_CALLS; create it with `weir rules init --from ");
+    bad(WEIR_E_RULES, "`, or: CREATE TABLE");
     expect_rules(source, NULL, "");
     /* Each of the two is enough, for one who never saw the other. */
     hand(sql, "DROP TABLE WEIR_RULES");
@@ -155,7 +157,7 @@ static void a_table_that_is_gone_is_missed(void **state)
         good(source_changed(source, &changed, &error));
         assert_true(changed);
         bad(source_read(source, NULL, &reading, &error),
-            "the table WEIR_RULES is gone; create it again with `weir rules init`");
+            "the table WEIR_RULES is gone; create it again with `weir rules init --from ");
     }
     bad(source_throttle(source, SV("/x"), 1, 1000000, RULE_NEVER_EXPIRES, me, (char[64]){ 0 }, &error),
         "the table WEIR_RULES is gone");
