@@ -414,8 +414,9 @@ WEIR_API void weir_close(struct weir *weir);
 
 /* ---- decide ---- */
 
-/* Returns CLOCK_REALTIME in microseconds. Reading it costs more than a decision, so read it once for a batch. Read it at
- * least once in the shortest period of a limit, or that limit refuses too much. */
+/* Returns CLOCK_REALTIME in microseconds, as it is or was less than 10 microseconds ago: a thread that calls it often does
+ * not read the clock each time. It still costs a part of a decision, so call it once for a batch. Call it at least once in
+ * the shortest period of a limit, or that limit refuses too much. */
 WEIR_API int64_t weir_now_us(void);
 
 /* Decides about a request and charges it if it is allowed. Returns 0 if a decision was made, allowed or refused. Always

@@ -26,6 +26,7 @@ static inline int64_t clock_within(int64_t us)
 }
 
 int64_t clock_now_us(void);    /* CLOCK_REALTIME */
+int64_t clock_recent_us(void); /* CLOCK_REALTIME, now or some microseconds ago: see clock.c */
 int64_t clock_steady_us(void); /* CLOCK_MONOTONIC: for measuring and for waiting */
 
 #endif

@@ -114,6 +114,15 @@ struct override_table {
     uint32_t effect_count;
 };
 
+/* All verdicts on requests that pass a rule of one cell are the same but for what is left; not those of a calendar limit,
+ * which tell how long its window still lasts. */
+struct verdict_like {
+    struct weir_verdict verdict;
+    const struct limit *limit;
+    /* Names are copied in pieces of NAME_PIECE bytes. 0: one of them is long. */
+    uint8_t rule_pieces, limit_pieces;
+};
+
 /* The rules that apply to the requests of a prepared check: see prepared.c. */
 struct prepared_plan {
     int64_t from_us, until_us; /* in between they are these: none of them expires */
@@ -123,9 +132,14 @@ struct prepared_plan {
         PREPARED_CELL,     /* one rule applies, and all that it does is to count in one cell */
     } kind;
     uint32_t rule_count;
-    struct hash subject;        /* PREPARED_CELL: of the values of `by` before the one that varies, which is the last */
-    struct weir_verdict passes; /* PREPARED_CELL, if `same`: what is the same in all verdicts on requests that pass */
-    bool same;
+    /* PREPARED_CELL. The value that varies is the last one of `by`. */
+    const struct bound_rule *rule;
+    const struct bound_limit *limit;
+    uint64_t limit_id;          /* of `limit` */
+    bool alone;                 /* `by` has no other value */
+    bool same;                  /* all verdicts on requests that pass are the same but for what is left */
+    struct hash subject;        /* of the values before it */
+    struct verdict_like passes; /* if `same` */
     struct prepared_plan *older;
     unsigned age; /* how many older ones there are */
     uint32_t rules[];

@@ -20,7 +20,7 @@ const char *weir_version(void)
 
 int64_t weir_now_us(void)
 {
-    return clock_now_us();
+    return clock_recent_us();
 }
 
 /* ---- open and close ---- */
@@ -237,7 +237,7 @@ static int detect(struct weir *weir, const char *event, const char *key, struct 
         verdict_unjudged(&last_verdict, NULL);
         return WEIR_E_BLANK;
     }
-    int r = weir_check(weir, &request, clock_now_us(), &last_verdict);
+    int r = weir_check(weir, &request, clock_recent_us(), &last_verdict);
     if (r < 0)
         return r;
     if (!last_verdict.applied && last_verdict.allowed)

@@ -22,6 +22,7 @@ struct weir_prepared {
     struct weir *weir;
     enum attribute varies;
     unsigned number;
+    struct hash start;           /* of a subject, before its first value: the cells of a handle stay the same */
     struct weir_request request; /* without the attribute that varies */
     struct arena arena;          /* its strings */
 };
@@ -116,16 +117,15 @@ static __attribute__((noinline)) void report_cell(const struct weir_prepared *p,
     decision_run_cell(&d);
 }
 
-/* A plan of one cell: all verdicts on requests that pass are the same but for what is left. That of a calendar limit also
- * tells how long its window still lasts. */
-static void make_verdict(const struct weir_prepared *p, const struct bound *bound, const struct bound_rule *rule,
-                         struct prepared_plan *plan)
+static void make_verdict(const struct weir_prepared *p, const struct bound *bound, struct prepared_plan *plan)
 {
     struct cells_taken unused = { .cost = 0 };
     struct cells_ask ask = { .cost = 1 };
-    plan->same = rule->own.limits->limit.algorithm != LIMIT_CALENDAR;
-    if (plan->same)
-        report_cell(p, bound, rule, 0, &ask, &unused, true, &plan->passes);
+    plan->same = plan->limit->limit.algorithm != LIMIT_CALENDAR;
+    if (!plan->same)
+        return;
+    report_cell(p, bound, plan->rule, 0, &ask, &unused, true, &plan->passes.verdict);
+    verdict_like_init(&plan->passes, &plan->limit->limit);
 }
 
 /* Returns NULL if out of memory. */
@@ -149,7 +149,11 @@ static struct prepared_plan *make_plan(const struct weir_prepared *p, const stru
     const struct bound_rule *rule = plan->rule_count == 1 ? &bound->rules[plan->rules[0]] : NULL;
     if (rule && rule->one_cell && varies_last(p, bound, rule->rule, &facts, &plan->subject)) {
         plan->kind = PREPARED_CELL;
-        make_verdict(p, bound, rule, plan);
+        plan->rule = rule;
+        plan->limit = rule->own.limits;
+        plan->limit_id = plan->limit->id;
+        plan->alone = rule->rule->by_count == 1;
+        make_verdict(p, bound, plan);
     }
     return plan;
 }
@@ -239,26 +243,37 @@ static __attribute__((noinline)) int check_rules(const struct weir_prepared *p, 
     return weir_decide_matched(bound, &matched, ret);
 }
 
+static inline uint64_t hash_subject(const struct hash *before, sv value)
+{
+    struct hash subject = { before->v0, before->v1, before->v2, before->v3, 0, 0 }; /* texts leave the rest as it was */
+    subject_add(&subject, value);
+    return hash_final(&subject);
+}
+
+static __attribute__((noinline)) uint64_t hash_after_others(const struct prepared_plan *plan, sv value)
+{
+    return hash_subject(&plan->subject, value);
+}
+
+/* The time of a check is that of a chain of steps of which each needs the one before: the hash, the key, the cell, its
+ * state. So the hash of most begins with what `p` has itself, and does not wait until the rules and the plan are found. */
 LIMIT_HOT void check_cell(const struct weir_prepared *p, const struct bound *bound, const struct prepared_plan *plan,
                           sv value, uint64_t cost, int64_t now_us, struct weir_verdict *ret)
 {
-    const struct bound_rule *rule = &bound->rules[plan->rules[0]];
-    const struct bound_limit *limit = rule->own.limits;
-    const struct hash *before = &plan->subject;
-    struct hash subject = { before->v0, before->v1, before->v2, before->v3, 0, 0 }; /* texts leave the rest as it was */
-    subject_add(&subject, value);
-    uint64_t hash = hash_final(&subject);
+    const struct bound_limit *limit = plan->limit;
+    uint64_t hash = __builtin_expect(plan->alone, 1) ? hash_subject(&p->start, value) : hash_after_others(plan, value);
     struct window window;
     struct cells_taken taken;
-    struct cells_ask ask = { cell_key(limit, hash), &limit->limit, &window, now_us, limit_cost_within(limit, cost) };
+    struct cells_ask ask = { key_mix(plan->limit_id, hash), &limit->limit, &window, now_us,
+                             limit_cost_within(limit, cost) };
     cells_prefetch(bound->cells, ask.key);
-    if (limit->limit.algorithm == LIMIT_CALENDAR)
+    if (__builtin_expect(limit->limit.algorithm == LIMIT_CALENDAR, 0))
         window = limit_current_window(limit, now_us);
     bool fits = cells_take(bound->cells, &ask, &taken);
     if (__builtin_expect(!fits || !plan->same, 0))
-        report_cell(p, bound, rule, hash, &ask, &taken, fits, ret);
+        report_cell(p, bound, plan->rule, hash, &ask, &taken, fits, ret);
     else
-        verdict_of_passed(&plan->passes, rule, taken.state, now_us, p->request.brief, ret);
+        verdict_of_passed(&plan->passes, taken.state, now_us, p->request.brief, ret);
 }
 
 int weir_prepared_check(struct weir_prepared *p, struct weir_str value, uint64_t cost, int64_t now_us,
@@ -376,6 +391,7 @@ int weir_prepare(struct weir_prepared **ret, struct weir *weir, const struct wei
     p->weir = weir;
     p->varies = attribute;
     p->number = PREPARED_MAX;
+    hash_init(&p->start, cells_hash_key(weir->cells));
     int r = copy_request(p, request) ? 0 : err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     if (r == 0 && (p->number = take_number(weir)) == PREPARED_MAX)
         r = err_set(error, WEIR_E_INVALID, "%d prepared checks are in use; a handle has no more", PREPARED_MAX);

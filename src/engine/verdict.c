@@ -54,12 +54,14 @@ void verdict_repeated(struct weir_verdict *v, sv header)
     copy_text(v->limit, sizeof v->limit, header);
 }
 
-/* The same for a name that is followed by zeros: see NAME_PIECE. Few are longer than three pieces, which fit everywhere. */
+/* Few names are longer than three pieces, which fit everywhere. */
+enum { NAME_PIECES = 3 };
+_Static_assert(NAME_PIECES *NAME_PIECE <= WEIR_NAME_MAX + 1 && NAME_PIECES * NAME_PIECE <= WEIR_ID_MAX + 1, "they fit");
+
+/* The same for a name that is followed by zeros: see NAME_PIECE. */
 static inline void copy_name(char *to, size_t cap, const char *from, size_t len)
 {
-    enum { PIECES = 3 };
-    _Static_assert(PIECES * NAME_PIECE <= WEIR_NAME_MAX + 1 && PIECES * NAME_PIECE <= WEIR_ID_MAX + 1, "they fit");
-    if (__builtin_expect(len >= PIECES * NAME_PIECE, 0)) {
+    if (__builtin_expect(len >= NAME_PIECES * NAME_PIECE, 0)) {
         copy_text(to, cap, sv_of(from, len));
         return;
     }
@@ -176,22 +178,21 @@ void verdict_of_cell(const struct decision *d)
     name_limit(d, c, &report);
 }
 
-void verdict_of_passed(const struct weir_verdict *like, const struct bound_rule *rule, struct limit_state state,
-                       int64_t now_us, bool brief, struct weir_verdict *ret)
+void verdict_like_init(struct verdict_like *like, const struct limit *limit)
 {
-    const struct bound_limit *limit = rule->own.limits;
-    memcpy(ret, like, offsetof(struct weir_verdict, rule));
-    copy_name(ret->rule, sizeof ret->rule, rule->name.ptr, rule->name.len);
-    copy_name(ret->limit, sizeof ret->limit, limit->name, limit->name_len);
-    ret->unit[0] = '\0';
-    ret->private_rule = like->private_rule;
-    ret->private_rules = like->private_rules;
-    if (brief)
-        return;
-    struct limit_report report = limit_report(&limit->limit, NULL, state, now_us, 0);
-    ret->remaining = report.remaining;
-    ret->debt = limit->limit.overdraft ? report.debt : 0;
-    ret->reset_ms = ms_up(report.reset_us);
+    size_t rule = strlen(like->verdict.rule) / NAME_PIECE + 1, name = strlen(like->verdict.limit) / NAME_PIECE + 1;
+    bool is_short = rule <= NAME_PIECES && name <= NAME_PIECES;
+    like->limit = limit;
+    like->rule_pieces = is_short ? (uint8_t)rule : 0;
+    like->limit_pieces = is_short ? (uint8_t)name : 0;
+}
+
+void verdict_add_left(struct weir_verdict *verdict, const struct limit *limit, struct limit_state state, int64_t now_us)
+{
+    struct limit_report report = limit_report(limit, NULL, state, now_us, 0);
+    verdict->remaining = report.remaining;
+    verdict->debt = limit->overdraft ? report.debt : 0;
+    verdict->reset_ms = ms_up(report.reset_us);
 }
 
 static bool denies(const struct decision *d, const struct counter *c)

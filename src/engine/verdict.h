@@ -35,10 +35,6 @@ static inline bool verdict_is_repeated(const struct weir_verdict *verdict)
 void verdict_fill(const struct decision *d);
 /* The same for a decision of one cell (d->one_cell), which nothing else can refuse. */
 void verdict_of_cell(const struct decision *d);
-/* The same for a request that passed, and whose rule has one cell; not that of a calendar limit. `like` is a verdict on
- * another one that did. */
-void verdict_of_passed(const struct weir_verdict *like, const struct bound_rule *rule, struct limit_state state,
-                       int64_t now_us, bool brief, struct weir_verdict *ret);
 /* The same for a request that is refused: if that is because the store is unavailable, it says so, and names a rule that
  * denies then. */
 void verdict_refuse(struct decision *d);
@@ -52,6 +48,34 @@ void verdict_each_rule(const struct decision *d);
 void verdict_rule_of_cell(const struct decision *d);
 /* Adds a shadow rule that would have refused; its name goes to the request's `shadows`, which may be NULL. */
 void verdict_add_shadow(struct weir_verdict *verdict, struct weir_shadows *shadows, const struct bound_rule *rule);
+
+/* ---- verdicts that are alike ---- */
+
+/* `like->verdict` is the verdict on a request that passed this limit. */
+void verdict_like_init(struct verdict_like *like, const struct limit *limit);
+void verdict_add_left(struct weir_verdict *verdict, const struct limit *limit, struct limit_state state, int64_t now_us);
+
+static inline void verdict_of_passed(const struct verdict_like *like, struct limit_state state, int64_t now_us, bool brief,
+                                     struct weir_verdict *ret)
+{
+    const struct weir_verdict *from = &like->verdict;
+    if (__builtin_expect(like->rule_pieces == 0, 0)) {
+        *ret = *from;
+    } else {
+        memcpy(ret, from, offsetof(struct weir_verdict, rule));
+        for (size_t i = 0; i < like->rule_pieces; i++)
+            memcpy(ret->rule + i * NAME_PIECE, from->rule + i * NAME_PIECE, NAME_PIECE);
+        for (size_t i = 0; i < like->limit_pieces; i++)
+            memcpy(ret->limit + i * NAME_PIECE, from->limit + i * NAME_PIECE, NAME_PIECE);
+        ret->unit[0] = '\0';
+        ret->private_rule = from->private_rule;
+        ret->private_rules = from->private_rules;
+    }
+    if (!brief)
+        verdict_add_left(ret, like->limit, state, now_us);
+}
+
+/* ---- which rules a verdict is of ---- */
 
 /* A verdict says in private_rules which version of the rules it is of, and which reading of the path it is about. */
 enum { VERDICT_VERSION_BITS = 56 };

@@ -369,6 +369,32 @@ static void new_rules_count_from_the_next_request_on(void **state)
     weir_close(weir);
 }
 
+/* Short ones are copied in pieces. The verdict is full of other bytes before. */
+static void names_of_all_lengths(void **state)
+{
+    (void)state;
+    static const int ids[] = { 1, 15, 16, 31, 32, 47, 48, WEIR_ID_MAX }, names[] = { 1, 16, 47, 48, WEIR_NAME_MAX };
+    char letters[WEIR_ID_MAX + 1], text[2 * WEIR_ID_MAX + 100];
+    memset(letters, 'a', WEIR_ID_MAX);
+    letters[WEIR_ID_MAX] = '\0';
+    for (size_t i = 0; i < sizeof ids / sizeof *ids * (sizeof names / sizeof *names); i++) {
+        int id = ids[i % (sizeof ids / sizeof *ids)], name = names[i / (sizeof ids / sizeof *ids)];
+        snprintf(text, sizeof text, "rules: [{ id: %.*s, by: [key], limits: [{ name: %.*s, max: 9, per: 1h }] }]", id,
+                 letters, name, letters);
+        struct weir *weir = open_rules(text);
+        struct weir_prepared *prepared = prepare(weir, (struct weir_request){ .event = WEIR_STR("e") }, "key");
+        struct weir_request request = { .event = WEIR_STR("e"), .key = WEIR_STR("k"), .cost = 1 };
+        struct weir_verdict wanted, found;
+        memset(&found, 'x', sizeof found);
+        assert_int_equal(weir_prepared_check(prepared, WEIR_STR("other"), 1, NOW, &found), 0);
+        assert_int_equal(weir_check(weir, &request, NOW, &wanted), 0);
+        assert_int_equal(strlen(found.rule), id);
+        assert_true(same_verdict(&wanted, &found));
+        weir_prepared_free(prepared);
+        weir_close(weir);
+    }
+}
+
 /* More of them than plans are kept for. */
 static void rules_expire_one_after_another(void **state)
 {
@@ -599,6 +625,7 @@ int main(void)
         cmocka_unit_test(it_says_what_weir_check_says),
         cmocka_unit_test(most_rules_need_no_matching),
         cmocka_unit_test(new_rules_count_from_the_next_request_on),
+        cmocka_unit_test(names_of_all_lengths),
         cmocka_unit_test(rules_expire_one_after_another),
         cmocka_unit_test(a_number_is_used_again),
         cmocka_unit_test(what_cannot_be_prepared),
