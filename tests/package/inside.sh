@@ -83,7 +83,7 @@ user_is_there() {
 # systemd starts the service at boot, and the sockets only for those who enable them.
 units() {
   [ -L /etc/systemd/system/multi-user.target.wants/weir.service ] || { echo 'the service is not enabled'; return 1; }
-  [ ! -e /etc/systemd/system/sockets.target.wants ] || ! ls /etc/systemd/system/sockets.target.wants | grep weir || return
+  ! find /etc/systemd -path '*sockets.target.wants/weir*' | grep . || return
   systemd-analyze verify --man=no weir.service weir-http.socket weir-resp.socket weir-grpc.socket weir-admin.socket
 }
 
