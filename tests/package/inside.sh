@@ -120,10 +120,10 @@ python() {
 	from weir import Weir
 
 	served = Weir.connect("redis://127.0.0.1:6380")
-	assert not served.check("packaged", key="u1").allowed
-	assert served.check("packaged", key="u3").allowed
+	assert not served.check(event="packaged", key="u1").allowed
+	assert served.check(event="packaged", key="u3").allowed
 	inside = Weir.open(rules="/tmp/rules.yaml")
-	assert [inside.check("e", key="u1").allowed for _ in range(2)] == [True, False]
+	assert [inside.check(event="e", key="u1").allowed for _ in range(2)] == [True, False]
 	print(version("weir"))
 	END
 }
@@ -154,7 +154,8 @@ remove() {
 
 purge() {
   local left
-  apt-get purge -y -qq weir 'libweir*' libnginx-mod-http-weir python3-weir || return
+  # The others have no configuration, so that dpkg knows them no more.
+  apt-get purge -y -qq weir libnginx-mod-http-weir || return
   left=$(find / /run \( -path /proc -o -path /sys -o -path /packages \) -prune -o -name '*weir*' -print)
   expect "$left" '' 'files that stay' && ! dpkg-query -W '*weir*' 2>/dev/null | grep weir && id weir
 }
