@@ -267,6 +267,42 @@ readmes() {
   done
 }
 
+# The version stands in meson.build. These files cannot read it from there: file, and what prints each version in it.
+versions() {
+  local version file expression found
+  version=$(sed -n "s/^  version: '\([^']*\)',\$/\1/p" meson.build)
+  while read -r file expression; do
+    [ -n "$file" ] || continue
+    found=$(sed -n "$expression" "$file" | sort -u | paste -sd ' ')
+    [ "$found" = "$version" ] || echo "$file: version '$found', but meson.build has $version"
+  done <<'TABLE'
+debian/changelog 1s/^weir (\(.*\)) .*/\1/p
+src/serve/openapi.json 1,8s/^    "version": "\(.*\)",/\1/p
+deploy/helm/weir/Chart.yaml s/^version: \(.*\)/\1/p;s/^appVersion: "\(.*\)"/\1/p
+clients/python/pyproject.toml s/^version = "\(.*\)"/\1/p
+clients/node/package.json s/^  "version": "\(.*\)",/\1/p
+clients/node/package-lock.json 1,/"license"/s/^ *"version": "\(.*\)",/\1/p
+clients/spring/pom.xml /<artifactId>weir-/{n;s/.*<version>\(.*\)<.*/\1/p}
+docs/spring.md /<artifactId>weir-/{n;s/.*<version>\(.*\)<.*/\1/p};s/.*weir-spring-boot-starter:\([0-9.]*\)".*/\1/p
+docs/nginx.md s/^{"zone": "api", "version": "\([^"]*\)".*/\1/p
+TABLE
+  [ "$("$build/weir" --version)" = "weir $version" ] || echo "$build/weir --version does not print $version: build first"
+}
+
+# WEIR_ABI_VERSION names the library, its package, and the library that the client for Python loads. Symbols of the package are
+# those that are exported: dpkg-gensymbols would find it too late.
+abi() {
+  local abi symbols
+  abi=$(sed -n 's/^#define WEIR_ABI_VERSION //p' include/weir/weir.h)
+  symbols=debian/libweir$abi.symbols
+  grep -q "soversion: '$abi'" meson.build || echo "meson.build: soversion is not $abi"
+  grep -q "^ABI_VERSION = $abi\$" clients/python/src/weir/_library.py || echo "clients/python: ABI_VERSION is not $abi"
+  grep -n 'libweir[0-9]' debian/control debian/*.install | grep -v "libweir$abi" | sed "s/\$/: the package is libweir$abi/"
+  [ -f "$symbols" ] || { echo "$symbols is missing: rename debian/libweir*.symbols and .install"; return; }
+  comm -3 <(nm -D --defined-only "$build/libweir.so" | awk '{ print $3 }' | sort) <(sed -n 's/^ \(.*\)@Base .*/\1/p' "$symbols" | sort) |
+    awk -F'\t' -v file="$symbols" '{ print file ": " ($1 != "" ? "lacks " $1 : $2 " is not exported") }'
+}
+
 unfinished() {
   grep -rnE '\b(TODO|FIXME|XXX|HACK)\b' --include='*.[ch]' --include='meson.build' --include='*.md' \
     src include nginx bench tests script docs ./*.md meson.build 2>/dev/null | grep -vE 'tests/layering|CONTRIBUTING\.md'
@@ -283,6 +319,8 @@ check 'libweir.so exports what weir.h declares, and nothing else' exports
 check 'the nginx module links libweir alone' nginx_links
 check "functions up to $function_lines_max lines, files up to $file_lines_max" sizes
 check 'a README in each folder of code' readmes
+check 'one version everywhere' versions
+check 'one version of the interface everywhere' abi
 check 'nothing is left to be done' unfinished
 
 echo "1..$count"

@@ -40,11 +40,13 @@ tap() {
   fi
 }
 
-# From a copy, since a build leaves files beside the sources; with Debian's setuptools, since a test needs no registry.
+# The wheel that is published. It is built from a copy, since a build leaves files beside the sources; with Debian's setuptools, since a
+# test needs no registry.
 install() {
   cp -r clients/python "$tmp/package" &&
     $python -m venv --system-site-packages --without-pip "$tmp/venv" &&
-    "$tmp/venv/bin/python" -m pip install --quiet --no-index --no-deps --no-build-isolation "$tmp/package"
+    "$tmp/venv/bin/python" -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir "$tmp/wheel" "$tmp/package" &&
+    "$tmp/venv/bin/python" -m pip install --quiet --no-index --no-deps "$tmp"/wheel/weir-*.whl
 }
 
 installed() {
@@ -75,7 +77,7 @@ export PYTHONDONTWRITEBYTECODE=1 WEIR_BINARY=$build/weir WEIR_LIBRARY=$build/lib
 if [ -n "$part" ]; then
   install >"$tmp/output" 2>&1 || tap 'pip install' install
 else
-  tap 'pip install' install
+  tap 'a wheel, and pip install' install
   tap 'the installed package' installed
   tap 'mypy --strict' mypy --strict --cache-dir "$tmp/mypy" clients/python/src
 fi

@@ -23,7 +23,7 @@ skip() {
 }
 
 maven() {
-  mvn -q -B "$@" -f clients/spring test -Dkotlin.compiler.incremental=true -Dweir.binary="$weir" >"$log" 2>&1 </dev/null &
+  mvn -q -B "$@" -f clients/spring package -Dkotlin.compiler.incremental=true -Dweir.binary="$weir" >"$log" 2>&1 </dev/null &
   child=$!
   wait "$child"
   local status=$?
@@ -50,6 +50,25 @@ for file in sorted(glob.glob(sys.argv[1] + "/TEST-*.xml")):
 PYTHON
 }
 
+# The jar that is published: it names what Spring Boot starts by itself, and a class compiles with it alone.
+packaged() {
+  local jar folder=clients/spring/target/uses
+  jar=clients/spring/target/weir-spring-boot-starter-$("$weir" --version | cut -d ' ' -f 2).jar
+  python3 - "$jar" <<'PYTHON' && mkdir -p "$folder" && cat >"$folder/Uses.java" <<'JAVA' && javac -cp "$jar" -d "$folder" "$folder/Uses.java"
+import sys, zipfile
+
+jar = zipfile.ZipFile(sys.argv[1])
+names = jar.namelist()
+for name in jar.read("META-INF/spring/org.springframework.boot.autoconfigure.AutoConfiguration.imports").decode().split():
+    assert name.replace(".", "/") + ".class" in names, name
+PYTHON
+class Uses {
+    @io.weir.spring.Detect(eventId = "ocr", contentSpel = "#userId")
+    String submit(String userId) { return userId; }
+}
+JAVA
+}
+
 command -v javac >/dev/null || skip 'there is no JDK'
 command -v mvn >/dev/null || skip 'there is no Maven'
 # Only what changed is compiled; but other libraries change everything.
@@ -66,7 +85,15 @@ if [ $status -ne 0 ] && grep -q 'offline mode' "$log"; then
 fi
 cases=$(report)
 [ -z "$cases" ] || echo "$cases"
-if [ $status -ne 0 ] && ! grep -q '^not ok' <<<"$cases"; then
+if [ $status -eq 0 ]; then
+  if packaged >"$log" 2>&1; then
+    echo 'ok - spring: the jar'
+  else
+    echo 'not ok - spring: the jar'
+    sed 's/^/# /' "$log"
+    status=1
+  fi
+elif ! grep -q '^not ok' <<<"$cases"; then
   echo 'not ok - spring: builds, and runs to its end'
   tail -n 100 "$log" | sed 's/^/# /'
 fi
