@@ -109,7 +109,7 @@ counts_and_rules_stay() {
     admin http://127.0.0.1:8081/v1/rules/packaged
 }
 
-# Killed, and /run is empty as after a boot: what was saved counts.
+# Stopped, and /run is empty as after a boot: what was saved counts.
 counts_stay_after_a_boot() {
   stop && rm -rf /run/weir && start /usr/bin/weir && expect "$(ask u1)" '429 0' && expect "$(ask u2)" '200 1' other
 }
