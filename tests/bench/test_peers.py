@@ -67,7 +67,7 @@ def test_all_parts(place):
         assert r["is"] > 0 or r["chart"] == "memory", r
         if r["name"] == "weir" and r["chart"] != "memory":
             assert r["is"] == 1, r
-    assert {r["name"] for r in results} == {"weir", "weir, any request", "governor", "a script in Redis"}
+    assert {r["name"] for r in results} == {"weir", "weir, with what is left", "weir, any request", "governor", "a script in Redis"}
     for what in ("throttlecrab, the library", "throttlecrab", "gubernator", "ratelimit with Redis", "redis-cell"):
         assert f"{what}: left out; --" in run.stderr, run.stderr
     for chart in {r["chart"] for r in results if r["name"] != "weir"}:
