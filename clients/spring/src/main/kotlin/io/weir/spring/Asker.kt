@@ -11,6 +11,7 @@ import java.util.concurrent.CompletionException
 import java.util.concurrent.ExecutionException
 import java.util.concurrent.TimeUnit.NANOSECONDS
 import java.util.concurrent.TimeoutException
+import java.util.concurrent.atomic.AtomicBoolean
 import java.util.concurrent.atomic.AtomicLong
 
 /** Asks within the deadline, and says what holds if there is no answer. Without a link everything passes. */
@@ -31,10 +32,18 @@ internal class Asker(private val link: Link?, properties: WeirProperties, privat
         return questions.zip(answers) { question, answer -> settle(question, await(answer, until)) }
     }
 
-    /** Asks at each subscription. Goes on elsewhere than in the connection's own thread, so that nobody blocks that. */
+    /**
+     * Asks at each subscription. Goes on elsewhere than in the connection's own thread, so that nobody blocks that. A subscriber that
+     * cancels before it has the answer cannot release the slots that it was given: they are released here when the answer comes.
+     */
     fun askMono(questions: List<Question>, on: Scheduler = own): Mono<List<Verdict>> {
         if (link == null) return Mono.fromCallable { questions.map(::unasked) }
-        return Mono.fromFuture { askLater(link, questions) }.publishOn(on)
+        return Mono.defer {
+            val answer = askLater(link, questions)
+            val taken = AtomicBoolean()
+            Mono.fromFuture(answer.copy()).publishOn(on).filter { taken.compareAndSet(false, true) }
+                .doOnCancel { if (taken.compareAndSet(false, true)) answer.thenAccept { it.forEach(::release) } }
+        }
     }
 
     private fun askLater(link: Link, questions: List<Question>): CompletableFuture<List<Verdict>> {

@@ -159,6 +159,19 @@ class HoldTest {
         assertTrue(isFree())
     }
 
+    /** [isFree] asks over the same connection, hence after the call that was cancelled. */
+    @Test
+    fun `cancelled before the answer is here`() = run { jobs ->
+        repeat(10) {
+            jobs.mono(user, Mono.never()).subscribe().dispose()
+            untilFree()
+            jobs.flux(user, Flux.never()).subscribe().dispose()
+            untilFree()
+            manager.matchMono("job", user).subscribe().dispose()
+            untilFree()
+        }
+    }
+
     @Test
     fun `coroutines`() = run { jobs ->
         runBlocking {
