@@ -267,14 +267,14 @@ def test_rules_are_enabled_and_disabled():
         expect([event["what"] for event in s.steer("GET", "/v1/rules/e/history").json()["events"]], ["enable", "disable", "add"])
         refused(s.steer("POST", "/v1/rules/none/enable"), 404, "none")
         refused(s.steer("POST", "/v1/rules/none/disable"), 404, "none")
-        cli(s, "throttle", "/a/#", "3 per 60s")
+        cli(s, "throttle", "/a/#", "3 per 60s", "--row")
         refused(s.steer("POST", "/v1/rules/throttled-call-1/disable"), 400, "THROTTLED_CALLS")
         refused(s.steer("POST", "/v1/rules/e/enable?most=1"), 400, "most", "dry_run")
 
 
 def test_others_change_rules_too():
     with Checked("--poll", "100ms", rules=None) as s:
-        cli(s, "throttle", "/a/#", "3 per 60s")
+        cli(s, "throttle", "/a/#", "3 per 60s", "--row")
         row = s.steer("GET", "/v1/rules/throttled-call-1").json()
         expect((row["table"], row["row"]), ("THROTTLED_CALLS", "1"))
         put(s, "throttled-call-1", {**row["rule"], "limits": [{"algorithm": "fixed_window", "max": 4, "per": "60s"}]})
