@@ -34,7 +34,7 @@ internal class Asker(private val link: Link?, properties: WeirProperties, privat
 
     /**
      * Asks at each subscription. Goes on elsewhere than in the connection's own thread, so that nobody blocks that. A subscriber that
-     * cancels before it has the answer cannot release the slots that it was given: they are released here when the answer comes.
+     * cancels before it has the answer does not begin its work: what it was charged and holds is given back when the answer comes.
      */
     fun askMono(questions: List<Question>, on: Scheduler = own): Mono<List<Verdict>> {
         if (link == null) return Mono.fromCallable { questions.map(::unasked) }
@@ -42,7 +42,7 @@ internal class Asker(private val link: Link?, properties: WeirProperties, privat
             val answer = askLater(link, questions)
             val taken = AtomicBoolean()
             Mono.fromFuture(answer.copy()).publishOn(on).filter { taken.compareAndSet(false, true) }
-                .doOnCancel { if (taken.compareAndSet(false, true)) answer.thenAccept { it.forEach(::release) } }
+                .doOnCancel { if (taken.compareAndSet(false, true)) answer.thenAccept { it.forEach(::refund) } }
         }
     }
 
