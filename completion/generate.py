@@ -114,7 +114,7 @@ _weir() {
     words=$(_weir_verbs "$command")
     if [[ -n $verb && -n $words ]]; then
       words=''
-      [[ "$command $verb" == rules\ @(@WITH_ID@) ]] && words=$(_weir_rule_ids)
+      [[ "$command $verb" == rules\ @(@WITH_ID@) ]] && kind='id'
       [[ "$command $verb" == rules\ @(add|import) || $command == @(cells|convert) ]] && kind='file'
     elif [[ $command == @(@FILES@) ]]; then
       kind='file'
@@ -125,6 +125,12 @@ _weir() {
   case $kind in
     file) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     folder) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
+    # Not compgen -W: it expands its words, and an id may have $(…) in it.
+    id)
+      while IFS= read -r words; do
+        [[ $words != "$current"* ]] || COMPREPLY+=("$(printf %q "$words")")
+      done < <(_weir_rule_ids)
+      ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current") ;;
   esac
 }

@@ -266,10 +266,12 @@ static int open_unnamed(const char *path, char name[PATH_MAX], bool *ret_named)
     return fd;
 }
 
-/* The group first: changing it may clear bits of the mode. A process that may not give the file to that group keeps it. */
+/* The owner and group first: changing them may clear bits of the mode. A process that may not give the file away keeps it.
+ */
 static bool set_access(int fd, const struct stat *like)
 {
-    if (like && fchown(fd, (uid_t)-1, like->st_gid) < 0 && errno != EPERM)
+    if (like && fchown(fd, like->st_uid, like->st_gid) < 0 && errno == EPERM && fchown(fd, (uid_t)-1, like->st_gid) < 0 &&
+        errno != EPERM)
         return false;
     return fchmod(fd, like ? like->st_mode & 0777 : 0660) == 0;
 }

@@ -194,7 +194,7 @@ static unsigned used_slots(const struct cells *t, uint64_t bucket)
     return used;
 }
 
-/* What it takes to put copies into the points of this colour; UINT64_MAX: there is no room. */
+/* Returns the cost of putting copies into the points of this colour; UINT64_MAX: there is no room. */
 static uint64_t cost_of(const struct remake *r, size_t from, signed char colour)
 {
     uint64_t cost = 0;
@@ -217,8 +217,10 @@ static bool colour_points(struct remake *r)
         if (r->colour[r->lines[i].bucket[0]] != COLOUR_NONE)
             continue;
         set_colour(r, r->lines[i].bucket[0], COLOUR_WITH);
-        if (!spread(r))
+        if (!spread(r)) {
+            r->ret->lost_keys++;
             return false;
+        }
         uint64_t with = cost_of(r, from, COLOUR_WITH), without = cost_of(r, from, COLOUR_WITHOUT);
         if (with == UINT64_MAX && without == UINT64_MAX)
             return false;
@@ -275,7 +277,7 @@ static bool put_cell(struct remake *r, const struct old_cell *c)
     return put;
 }
 
-/* Counts at their limit first, so that others make way for them. */
+/* Counts at their limit first, so that they get a place before others. */
 static void move_cells(struct remake *r)
 {
     struct old_cell c;
@@ -300,7 +302,7 @@ static int fill(struct cells *cells, int fd, void *data, struct weir_error *erro
     uint64_t *to = (uint64_t *)(void *)cells->header;
     word16 origin;
     if (!(r->how->copy ? origin_of_copy(r->from, fd, &origin) : origin_of_saved(r->from, fd, &origin)))
-        return err_set(error, WEIR_E_SYSTEM, "the identity of the new table cannot be made");
+        return err_set(error, WEIR_E_SYSTEM, "cannot create an identity for the new table");
     r->to = cells;
     move_cells(r);
     if (r->ret->lost > 0 && !r->how->drop)
@@ -310,6 +312,8 @@ static int fill(struct cells *cells, int fd, void *data, struct weir_error *erro
     for (size_t i = 0; i < HEADER_ENTRY_WORDS; i++)
         if (header_word_is_saved(i))
             store_plain(to + i, load_plain(from + i));
+    if (cells->bucket_count != r->from->bucket_count)
+        cells->header->drops = cells->header->drops_at_limit = 0; /* they said whether the old size was enough */
     cells->header->origin = origin;
     return 0;
 }
@@ -329,7 +333,7 @@ static int remake_table(struct remake *r, int from_fd, const char *path, struct 
         return err_set(error, WEIR_E_SYSTEM, "the old table cannot be read");
     cells_init_header(&header, buckets, &r->from->secret, r->from->header->made_us);
     code = cells_make_file(path, &(struct cells_file){ &header, &like, fill, r }, error);
-    return code == 1 ? err_set(error, WEIR_E_SYSTEM, "%s: there is a file of this name already", path) : code;
+    return code == 1 ? err_set(error, WEIR_E_SYSTEM, "%s: already exists", path) : code;
 }
 
 int cells_remake(struct cells *from, int from_fd, const char *to, const struct cells_remake *how, int64_t now_us,

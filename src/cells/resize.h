@@ -25,6 +25,7 @@ struct cells_resized {
     uint64_t kept;      /* counts that are in the new table */
     uint64_t lost;      /* counts that have no place there */
     uint64_t lost_full; /* those of them that are at their limit */
+    uint64_t lost_keys; /* those of them whose keys the old table, which is small, does not tell apart */
 };
 /* How a table is made of another. */
 struct cells_remake {
@@ -32,8 +33,8 @@ struct cells_remake {
     bool copy;              /* the new one is another host, see cells_identity() */
     bool drop;              /* makes the table although counts are lost */
 };
-/* Makes a table at `to`, where nothing may be, with the counts of `from`, which should not change meanwhile: what it counts
- * then may be missing, but for a copy. WEIR_E_CELLS with ret->lost > 0: nothing was made, since counts would be lost. */
+/* Makes a table at `to`, which must not exist, with the counts of `from`. Counts made in `from` meanwhile may be missing.
+ * WEIR_E_CELLS with ret->lost > 0: nothing was made, since counts would be lost. */
 int cells_remake(struct cells *from, int from_fd, const char *to, const struct cells_remake *how, int64_t now_us,
                  struct cells_resized *ret, struct weir_error *error);
 

@@ -88,6 +88,7 @@ static int open_table(const char *name, struct table *ret)
         return cli_error("%s: cannot be opened for reading and writing: %s", name, strerror(errno));
     if (cells_open(&ret->cells, ret->path, (struct cells_size){ 0 }, &error) < 0)
         return cli_fail(&error);
+    cli_warn_copied(cells_copied(ret->cells), name);
     return -1;
 }
 
@@ -160,8 +161,8 @@ static int show(struct table *t, const struct values *o, bool check)
 
 /* ---- resize ---- */
 
-/* What was counted while the table is replaced would be lost, and who goes on with the old one counts for itself. */
-static int check_unused(const struct table *t)
+/* Counts that are made while the table is replaced are lost. A process that keeps the old file counts alone. */
+static int check_unused(const struct table *t, bool again)
 {
     CLEANUP(buf_done) struct buf users;
     size_t unseen;
@@ -173,9 +174,8 @@ static int check_unused(const struct table *t)
             t->name, SV_FMT(buf_sv(&users)));
     if (flock(t->fd, LOCK_EX | LOCK_NB) < 0)
         return cli_error("%s: in use by a weir serve; stop it, resize the table, and start it again", t->name);
-    if (unseen > 0 && geteuid() != 0)
-        cli_error("%s: this user cannot look at processes of other users; make sure that none of them uses the table",
-                  t->name);
+    if (unseen > 0 && !again)
+        cli_error("%s: cannot look at all processes of this host; make sure that none of them uses the table", t->name);
     return -1;
 }
 
@@ -204,11 +204,16 @@ static int save_again(const char *name, const char *path, struct weir_error *err
 
 static int would_lose(const struct table *t, const struct cells_resized *done)
 {
-    cli_error(
-        "%s: %" PRIu64 " of %" PRIu64 " counts have no place in a table of this size, %" PRIu64
-        " of them at their limit; nothing was changed; choose another size, wait until counts have expired, or lose them "
-        "with --drop",
-        t->name, done->lost, done->lost + done->kept, done->lost_full);
+    if (done->lost_keys > 0)
+        cli_error("%s: the old table is too small to tell which keys %" PRIu64 " of its %" PRIu64
+                  " counts belong to; nothing was changed; choose another size, wait until counts have expired, or lose "
+                  "them with --drop",
+                  t->name, done->lost_keys, done->lost + done->kept);
+    else
+        cli_error("%s: %" PRIu64 " of %" PRIu64 " counts have no place in a table of this size, %" PRIu64
+                  " of them at their limit; nothing was changed; choose a larger size, wait until counts have expired, or "
+                  "lose them with --drop",
+                  t->name, done->lost, done->lost + done->kept, done->lost_full);
     return CELLS_DAMAGED;
 }
 
@@ -220,7 +225,7 @@ static int resize(struct table *t, const struct values *o)
     struct cells_remake how = { .size = { o->keys, o->bytes }, .drop = o->drop };
     if (!o->keys == !o->bytes)
         return options_error(&command, "resize needs the new size: either --keys N or --bytes SIZE");
-    int status = check_unused(t);
+    int status = check_unused(t, false);
     if (status >= 0)
         return status;
     if (snprintf(fresh, sizeof fresh, "%s.resize", t->path) >= (int)sizeof fresh)
@@ -228,9 +233,12 @@ static int resize(struct table *t, const struct values *o)
     unlink(fresh); /* of a process that was killed just before it was renamed */
     if (cells_remake(t->cells, t->fd, fresh, &how, clock_now_us(), &done, &error) < 0)
         return done.lost > 0 ? would_lose(t, &done) : cli_fail(&error);
-    /* The owner, too, if root does this for a service. */
-    bool owned = chown(fresh, t->file.st_uid, t->file.st_gid) == 0 || errno == EPERM;
-    if (!owned || rename(fresh, t->path) < 0) {
+    status = check_unused(t, true); /* making the new one may have taken minutes */
+    if (status >= 0) {
+        unlink(fresh);
+        return status;
+    }
+    if (rename(fresh, t->path) < 0) {
         cli_error("%s: cannot be replaced: %s; nothing was changed", t->name, strerror(errno));
         unlink(fresh);
         return EXIT_BAD;

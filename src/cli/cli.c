@@ -19,6 +19,15 @@ int cli_error(const char *format, ...)
     return EXIT_BAD;
 }
 
+void cli_warn_copied(bool copied, const char *path)
+{
+    if (copied)
+        cli_error(
+            "%s is a copy of another cells file, or comes from another machine: from now on it counts as a host of its "
+            "own; the counts stay, receipts and slices of the original are not valid here",
+            path);
+}
+
 int cli_fail(const struct weir_error *error)
 {
     plain_say(weir_str(error->text));

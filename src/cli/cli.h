@@ -25,6 +25,9 @@ int cli_top(int argc, char **argv);
 /* "weir: " and one line on stderr. Returns EXIT_BAD, so that `return cli_error(…)` reads well. */
 int cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Says that a cells file is a copy. Only the first process that opens it learns that. */
+void cli_warn_copied(bool copied, const char *path);
+
 /* Call it last: a full disk may show only when stdout is flushed. Returns `status`, or EXIT_BAD if the output cannot be
  * written; a reader that closed the pipe gets no error message. */
 int cli_finish(int status);

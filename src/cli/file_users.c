@@ -59,6 +59,9 @@ static void add_user(const char *pid, size_t count, struct buf *out)
     FILE *comm = fopen(name, "re");
     if (comm && fgets(command, sizeof command, comm))
         command[strcspn(command, "\n")] = '\0';
+    for (char *c = command; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?'; /* the process chose it, and this is for a terminal */
     if (comm)
         fclose(comm);
     buf_printf(out, "%s%s (process %s)", count ? ", " : "", command, pid);
@@ -70,8 +73,8 @@ size_t file_users(const char *path, const struct stat *file, struct buf *out, si
     size_t count = 0;
     struct dirent *entry;
     snprintf(own, sizeof own, "%ld", (long)getpid());
-    *ret_unseen = 0;
     DIR *processes = opendir("/proc");
+    *ret_unseen = processes ? 0 : 1;
     while (processes && (entry = readdir(processes))) {
         const char *pid = entry->d_name;
         if (pid[0] < '1' || pid[0] > '9' || strcmp(pid, own) == 0)

@@ -231,15 +231,6 @@ bool request_cells_missing(const struct request_options *o)
     return o->cells && access(o->cells, F_OK) < 0 && errno == ENOENT;
 }
 
-static void warn_copied(const struct weir *weir, const char *path)
-{
-    if (weir_cells_copied(weir))
-        cli_error(
-            "%s is a copy of another cells file, or comes from another machine: from now on it counts as a host of its "
-            "own; the counts stay, receipts and slices of the original are not valid here",
-            path);
-}
-
 /* A table keeps its size, whatever the options say later. */
 static void warn_size(const struct weir *weir, const struct request_options *o)
 {
@@ -281,7 +272,7 @@ bool request_open(const struct request_options *o, struct weir **ret)
     if (code < 0) {
         plain_say(weir_str(error.text));
     } else {
-        warn_copied(*ret, o->cells);
+        cli_warn_copied(weir_cells_copied(*ret), o->cells);
         warn_size(*ret, o);
     }
     buf_done(&text);

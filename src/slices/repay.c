@@ -1,6 +1,6 @@
 #include "slices/repay.h"
 
-/* What is owed of a limit without overdraft was mostly let through in place of the store, within this host's share: then
+/* A debt of a limit without overdraft was mostly let through in place of the store, within this host's share: then
  * nothing is overdrawn, and tokens may be spent while somebody else pays. */
 uint64_t repay_with_new(const struct repay *r, uint32_t lock, bool *ret_held)
 {

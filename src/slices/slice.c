@@ -97,11 +97,13 @@ LIMIT_HOT bool is_locked(const struct slice *s)
     return is_lock(s->dry);
 }
 
-/* No two locks that meet in a cell have the same number, or hardly ever. */
+/* No two locks that meet in a cell have the same number, or hardly ever. In containers that share a table, all processes
+ * may have the same number: the addresses of their memory differ. */
 static uint32_t lock_make(void)
 {
     static uint32_t made;
-    uint32_t number = __atomic_add_fetch(&made, 1, __ATOMIC_RELAXED) + (uint32_t)getpid() * UINT32_C(0x9e3779b1);
+    uint32_t place = (uint32_t)((uintptr_t)&made >> 12) ^ (uint32_t)getpid();
+    uint32_t number = __atomic_add_fetch(&made, 1, __ATOMIC_RELAXED) + (place * UINT32_C(0x9e3779b1) >> 15);
     return (uint32_t)ROOM_LOCKED << DRY_UNTIL_BITS | (number & ((1u << DRY_UNTIL_BITS) - 1));
 }
 

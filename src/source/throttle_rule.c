@@ -14,10 +14,15 @@ static void add_match(sv call, struct buf *out)
     call_split(call, &method, &path);
     buf_char(out, '{');
     if (method.len > 0) {
-        buf_add(out, SV("\"method\":\""));
+        CLEANUP(buf_done) struct buf capitals;
+        buf_init(&capitals, PART_BYTES_MAX);
         for (size_t i = 0; i < method.len; i++)
-            buf_char(out, (char)(method.ptr[i] >= 'a' && method.ptr[i] <= 'z' ? method.ptr[i] - 'a' + 'A' : method.ptr[i]));
-        buf_add(out, SV("\","));
+            buf_char(&capitals,
+                     (char)(method.ptr[i] >= 'a' && method.ptr[i] <= 'z' ? method.ptr[i] - 'a' + 'A' : method.ptr[i]));
+        buf_add(out, SV("\"method\":"));
+        buf_json(out, buf_sv(&capitals));
+        buf_char(out, ',');
+        out->failed |= capitals.failed;
     }
     buf_add(out, SV("\"path\":"));
     buf_json(out, path);

@@ -105,7 +105,7 @@ def test_a_copy(folder):
     has(cells("copy", path, f"{folder}/copy"), "a copy of", "8 counts", "another host")
     assert facts(path)["identity"] != facts(f"{folder}/copy")["identity"]
     expect(facts(f"{folder}/copy")["copy"], True)
-    has(cells("copy", path, f"{folder}/copy", status=2), "there is a file of this name already")
+    has(cells("copy", path, f"{folder}/copy", status=2), "already exists")
     os.rename(f"{folder}/copy", path)
     kept(folder)
 

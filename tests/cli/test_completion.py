@@ -65,6 +65,14 @@ def test_values(folder):
     expect(offered("rules", "show", "", folder=folder, WEIR_FROM="mysql://nobody@127.0.0.1:1/x"), [])
 
 
+def test_ids_are_not_run(folder):
+    """Whoever may write a rule does not get the shell of whoever completes its id."""
+    with open(os.path.join(folder, "r.yaml"), "w", encoding="utf-8") as file:
+        file.write("rules: [{ id: '$(touch${IFS}run)', limits: [1 per 1s] }, { id: '`touch${IFS}run`', limits: [1 per 1s] }]\n")
+    expect(offered("rules", "show", "", folder=folder, WEIR_FROM="file:r.yaml"), [r"\$\(touch\$\{IFS\}run\)", r"\`touch\$\{IFS\}run\`"])
+    expect(os.listdir(folder), ["r.yaml"])
+
+
 def test_syntax():
     """zsh and fish check what they read, where they are installed."""
     for shell, name in (("bash", "weir.bash"), ("zsh", "_weir"), ("fish", "weir.fish")):

@@ -285,7 +285,7 @@ def test_a_changed_config_map_is_noticed():
     found = render("")
     with Pod(found, {}) as running:
         ask_to_the_end(running)
-        changed = one(found, "ConfigMap")["data"]["rules.yaml"].replace("10 per 60s", "1000 per 60s")
+        changed = one(found, "ConfigMap")["data"]["rules.yaml"].replace("10 per 1h", "1000 per 1h")
         volume = next(volume for volume in pod(found)["volumes"] if volume["name"] == "rules")
         running.contents["weir-rules"] = {"rules.yaml": changed}
         running.fill(running.path("/etc/weir/rules"), volume)

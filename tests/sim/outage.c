@@ -55,7 +55,7 @@ struct store {
 struct host {
     struct weir *weir;
     struct store *store;
-    char file[64];
+    char file[300];
     int64_t ahead_us;          /* its clock less the store's */
     uint64_t slice;            /* the cell, once it was asked for */
     struct model_cell standin; /* the plain limiter */
@@ -496,7 +496,9 @@ static void begin(uint64_t seed, enum limit_algorithm algorithm, bool leased, ui
     w.now_us = T0_US + pick(0, 1000) * US_PER_S;
     for (size_t i = 0; i < w.host_count; i++) {
         w.host[i].ahead_us = pick(-600, 600) * US_PER_S;
-        snprintf(w.host[i].file, sizeof w.host[i].file, "sim_outage.%d.%zu.cells", (int)getpid(), i);
+        const char *folder = getenv("TMPDIR");
+        snprintf(w.host[i].file, sizeof w.host[i].file, "%s/sim_outage.%d.%zu.cells", folder ? folder : "/tmp",
+                 (int)getpid(), i);
         unlink(w.host[i].file);
         open_host(&w.host[i]);
     }
