@@ -173,7 +173,7 @@ _weir() {
     words=$(_weir_verbs "$command")
     if [[ -n $verb && -n $words ]]; then
       words=''
-      [[ "$command $verb" == rules\ @(disable|enable|history|lift|override|penalise|penalties|rm|set|show|undo) ]] && words=$(_weir_rule_ids)
+      [[ "$command $verb" == rules\ @(disable|enable|history|lift|override|penalise|penalties|rm|set|show|undo) ]] && kind='id'
       [[ "$command $verb" == rules\ @(add|import) || $command == @(cells|convert) ]] && kind='file'
     elif [[ $command == @(check|explain|lint|simulate|sync) ]]; then
       kind='file'
@@ -184,6 +184,12 @@ _weir() {
   case $kind in
     file) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     folder) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
+    # Not compgen -W: it expands its words, and an id may have $(…) in it.
+    id)
+      while IFS= read -r words; do
+        [[ $words != "$current"* ]] || COMPREPLY+=("$(printf %q "$words")")
+      done < <(_weir_rule_ids)
+      ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current") ;;
   esac
 }
