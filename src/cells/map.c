@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "cells/blocks.h"
+#include "cells/saved_layout.h"
 
 static const char MAGIC[8] = "weircell";
 
@@ -138,6 +139,12 @@ static int open_memory(struct cells **ret, uint64_t buckets, struct weir_error *
 
 static int check_header(const char *path, const struct cells_header *h, uint64_t file_bytes, struct weir_error *error)
 {
+    if (memcmp(h->magic, SAVED_MAGIC, sizeof h->magic) == 0)
+        return err_set(
+            error, WEIR_E_CELLS,
+            "%s: the saved counts of a table, not the table itself; name the table (weir serve has it beside this "
+            "file, without .saved), and keep this file",
+            path);
     if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0)
         return err_set(error, WEIR_E_CELLS,
                        "%s: not a cells file; name another file, or remove this one if it is not needed", path);

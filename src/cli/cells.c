@@ -31,7 +31,8 @@ static const struct option options[] = {
     { "keys", "N", OPTION_COUNT, AT(keys),
       "resize: so many keys (subjects of a limit) fit at a fill of 3/4; 48 bytes each: 1000000, 10m", .min = 1,
       .max = OPTION_CELLS_KEYS_MAX },
-    { "bytes", "SIZE", OPTION_SIZE, AT(bytes), "resize: the size in bytes instead: 64m, 1g", .min = 1,
+    { "bytes", "SIZE", OPTION_SIZE, AT(bytes),
+      "resize: the bytes of the cells instead; the room for holds adds an eighth: 64m, 1g", .min = 1,
       .max = OPTION_CELLS_BYTES_MAX },
     { "drop", NULL, OPTION_FLAG, AT(drop), "resize: do it although some counts are lost; those at their limit go last" },
     { "json", NULL, OPTION_FLAG, AT(json), "show, check: print JSON, for programs" },
@@ -78,10 +79,11 @@ static int open_table(const char *name, struct table *ret)
     if (!realpath(name, ret->path)) {
         struct stat link;
         bool dangles = errno == ENOENT && lstat(name, &link) == 0;
-        return cli_error("%s: %s%s", name, strerror(errno),
-                         dangles ? "; it links to a table in memory that a reboot has removed: start weir serve, which "
-                                   "reads the saved counts back"
-                                 : "");
+        return cli_error(
+            "%s: %s%s", name, strerror(errno),
+            dangles ? "; it is a link to a file that is not there: if a reboot has removed the table in memory of a weir "
+                      "serve, start it, and it reads the saved counts back"
+                    : "");
     }
     ret->fd = open(ret->path, O_RDWR | O_CLOEXEC);
     if (ret->fd < 0 || fstat(ret->fd, &ret->file) < 0)

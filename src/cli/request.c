@@ -113,7 +113,7 @@ const struct option request_check_options[] = {
       "the table of counts, shared by all processes that open it; a missing one is created with the first charge. Without "
       "this option the counts begin at 0 and are not kept" },
     CELLS_SIZE_OPTIONS("size of a new table, in keys: one for each subject of each limit (500k, 10m)",
-                       "size of a new table, in bytes (64m, 1g)"),
+                       "bytes of the cells of a new table (64m, 1g); the room for holds adds an eighth"),
     { "peek", NULL, OPTION_FLAG, AT(peek), "decide as if the cost were charged, but charge nothing" },
     REQUEST_OPTIONS("how much to charge, of requests (default 1) or of another unit; may be repeated. 0 decides without "
                     "charging; with UNIT=N alone requests cost 0"),

@@ -18,8 +18,9 @@ static struct rules *read_rule(sv by, sv limit, struct buf *why)
     struct rules *rules = list.failed ? NULL : rules_read_list(buf_sv(&list), NULL, &report);
     if (rules && report.error_count == 0 && rules->rule_count == 1)
         return rules;
-    if (report.error_count > 0)
-        buf_add(why, report.errors[0].text);
+    sv text = report.error_count > 0 ? report.errors[0].text : SV("");
+    if (report.error_count > 0) /* the command has one limit, and the user does not see a list of them */
+        buf_add(why, sv_starts(text, SV("limits[0]: ")) ? sv_from(text, strlen("limits[0]: ")) : text);
     else
         buf_add(why, SV("out of memory"));
     rules_free(rules);
@@ -46,7 +47,7 @@ static int read_by(const struct rules_call *call, struct buf *ret)
     return options_error(call->command,
                          "--by: %s%.*s; it says whom the limit counts for: user, ip, key, another attribute, or all; who "
                          "makes the change is --author %s",
-                         given[0] ? "" : "empty", SV_FMT(buf_sv(&why)), given[0] ? given : "WHO");
+                         given[0] ? "" : "empty", SV_FMT(buf_sv(&why)), given[0] && !strpbrk(given, ",:") ? given : "WHO");
 }
 
 /* The words after the call as a text in JSON, such as "10 per 60s". */
@@ -75,16 +76,14 @@ static int fits_row(const struct rules_call *call, const struct rule_limit *limi
 
 static void add_whom(const struct rule *rule, const char *called, struct buf *out)
 {
-    if (rule->by_count == 0) {
-        buf_printf(out, "for all callers of %s together", called);
-        return;
-    }
-    buf_add(out, SV("for each "));
+    buf_add(out, rule->by_count ? SV("for each ") : SV("for all callers"));
     for (size_t i = 0; i < rule->by_count; i++) {
         buf_add(out, i ? SV(" and ") : SV(""));
         rule_by_text(&rule->by[i], out);
     }
-    buf_printf(out, " of %s", called);
+    buf_add(out, SV(" of "));
+    plain_add(out, weir_str(called), TEXT_BYTES_MAX);
+    buf_add(out, rule->by_count ? SV("") : SV(" together"));
 }
 
 /* "ID: 10 per 1m as a token bucket, for each ip of GET /entity/#, until 2027-01-01T00:00:00Z" */
