@@ -240,6 +240,14 @@ static int resize(struct table *t, const struct values *o)
         unlink(fresh);
         return status;
     }
+    struct stat made;
+    if (lstat(fresh, &made) < 0 || made.st_uid != t->file.st_uid || made.st_gid != t->file.st_gid) {
+        unlink(fresh);
+        return cli_error(
+            "%s: the new table cannot have the owner and group of the old one; nothing was changed; resize it as "
+            "its owner or as root",
+            t->name);
+    }
     if (rename(fresh, t->path) < 0) {
         cli_error("%s: cannot be replaced: %s; nothing was changed", t->name, strerror(errno));
         unlink(fresh);

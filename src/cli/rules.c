@@ -218,6 +218,8 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
 {
     struct weir_error error = { 0 };
     char who[WHO_MAX];
+    if (call->options->author && sv_trim(weir_str(call->options->author)).len == 0)
+        return options_error(&command, "--author: empty; it says who makes the change, or is left out");
     write_author(who);
     call->author = (struct source_author){ weir_str(call->options->author ? call->options->author : who),
                                            weir_str(call->options->note) };

@@ -1,6 +1,8 @@
 /* weir rules throttle: limits one call, with a rule or with a row of THROTTLED_CALLS. */
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/instant.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
@@ -108,6 +110,17 @@ static int print_done(const struct rules_call *call, const char *id, const struc
     return cli_print(&out, RULES_DONE);
 }
 
+/* -1 to go on, or the exit status. */
+static int check_wanted(const struct rules_call *call, const struct source_throttle *wanted)
+{
+    if (!utf8_valid(wanted->call))
+        return options_error(call->command, "throttle: CALL is not UTF-8; write other bytes of a path as %%XX");
+    if (wanted->expires_us <= clock_now_us())
+        return options_error(call->command, "--expires: '%s' has passed; leave it out for a rule that does not expire",
+                             call->options->expires);
+    return -1;
+}
+
 int rules_throttle(struct rules_call *call)
 {
     struct weir_error error = { 0 };
@@ -120,6 +133,8 @@ int rules_throttle(struct rules_call *call)
     int status = read_by(call, &by);
     if (status < 0)
         status = rules_read_until(call, &wanted.expires_us);
+    if (status < 0)
+        status = check_wanted(call, &wanted);
     if (status >= 0)
         return status;
     limit_words(call, &limit);

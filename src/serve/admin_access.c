@@ -245,7 +245,9 @@ sv admin_author(struct http_call *call)
     struct admin_caller caller = admin_caller(call);
     sv author = sv_trim(http_header(call, "x-weir-author"));
     const char *name = caller.token ? caller.token->name : "unknown";
-    bool is_plain = caller.token && !caller.token->is_named && (author.len == 0 || author.ptr[author.len - 1] != ')');
+    /* Anywhere, since a space of Unicode after them cannot be seen. */
+    bool has_parentheses = author.len > 0 && (memchr(author.ptr, '(', author.len) || memchr(author.ptr, ')', author.len));
+    bool is_plain = caller.token && !caller.token->is_named && !has_parentheses;
     if (is_plain && author.len > 0)
         return author;
     if (is_plain && !caller.has_session)
