@@ -169,8 +169,8 @@ def test_nobody_signs_with_the_name_of_another():
     with Checked(rules=None) as s:
         with open(os.path.join(s.data, "operate-token"), encoding="ascii") as file:
             own = file.read().strip()
-        for name in ("Ann (ann)", "Ann (ann)\u3000"):  # a space that cannot be seen
-            put = s.ask(s.admin, "PUT", "/v1/rules/ocr/overrides/x", OVERRIDE, {**JSON, **bearer(own), "X-Weir-Author": name.encode()})
+        for subject, name in (("x", "Ann (ann)"), ("y", "Ann (ann)\u3000")):  # a space that cannot be seen
+            put = s.ask(s.admin, "PUT", f"/v1/rules/ocr/overrides/{subject}", OVERRIDE, {**JSON, **bearer(own), "X-Weir-Author": name.encode()})
             expect(put.status in (200, 201), True, put.body)
             expect(s.steer("GET", "/v1/history?most=1").json()["events"][0]["who"], f"{name} (operate)")
 
