@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import List
 
@@ -35,11 +37,15 @@ def program(name: str) -> str:
 
 def runs_as_shown(code: str, folder: Path, shown: str) -> None:
     (folder / "program.py").write_text(code, encoding="utf-8")
+    begin = time.monotonic()
     done = subprocess.run(
         [sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, timeout=60, check=True
     )
+    # A busy machine asks later: what is left of the hour is less then, by no more than the program took.
+    least = 3600 - math.ceil(time.monotonic() - begin)
+    found = re.sub(r"\d+", lambda text: "3600" if least <= int(text[0]) < 3600 else text[0], done.stdout)
     pattern = ".*".join(re.escape(part) for part in shown.split("…"))
-    assert re.fullmatch(pattern, done.stdout, re.S), done.stdout
+    assert re.fullmatch(pattern, found, re.S), done.stdout
 
 
 def test_the_tour(tmp_path: Path) -> None:

@@ -167,8 +167,6 @@ class HoldTest {
             untilFree()
             jobs.flux(user, Flux.never()).subscribe().dispose()
             untilFree()
-            manager.matchMono("job", user).subscribe().dispose()
-            untilFree()
         }
     }
 
