@@ -315,6 +315,8 @@ static int fill(struct cells *cells, int fd, void *data, struct weir_error *erro
     if (cells->bucket_count != r->from->bucket_count)
         cells->header->drops = cells->header->drops_at_limit = 0; /* they said whether the old size was enough */
     cells->header->origin = origin;
+    if (r->how->note)
+        r->how->note(cells);
     return 0;
 }
 
