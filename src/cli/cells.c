@@ -167,12 +167,16 @@ static int show(struct table *t, const struct values *o, bool check)
 
 /* ---- resize ---- */
 
-/* Counts that are made while the table is replaced are lost. A process that keeps the old file counts alone. */
+/* Counts that are made while the table is replaced are lost. A process that keeps the old file counts alone. And a table
+ * that has taken the place of this one has counts of its own. */
 static int check_unused(const struct table *t, bool again)
 {
     CLEANUP(buf_done) struct buf users;
+    struct stat now;
     size_t unseen;
     buf_init(&users, TEXT_MAX);
+    if (stat(t->path, &now) < 0 || now.st_ino != t->file.st_ino || now.st_dev != t->file.st_dev)
+        return cli_error("%s: was replaced meanwhile; nothing was changed; look at the new table first", t->name);
     if (file_users(t->path, &t->file, &users, &unseen) > 0)
         return cli_error(
             "%s: in use by %.*s; stop weir serve, nginx and other programs that count in it, resize it, and start "
