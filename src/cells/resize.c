@@ -40,6 +40,7 @@ struct remake {
     int64_t now_us;
     struct cells_resized *ret;
     struct held held; /* of the cell that is being moved */
+    uint64_t *moved;  /* a bit for each cell of `from` that was */
     signed char *colour;
     struct line lines[KEYS_MAX];
     size_t count;
@@ -75,6 +76,20 @@ static enum reading read_cell(struct cells *t, uint64_t number, int64_t now_us, 
     ret->key = block_owner(t, name).low;
     ret->has_key = true;
     return head_is_of(head, ret->key) && block_read(t, ret->key, name, held) ? READ_LIVE : READ_LOST;
+}
+
+/* The same, while others may be changing the cell: until it was read whole, or is damaged, which no change mends. */
+static enum reading read_changing(struct cells *t, uint64_t number, int64_t now_us, struct old_cell *ret, struct held *held)
+{
+    enum { TRIES = 1000 };
+    enum reading reading = read_cell(t, number, now_us, ret, held);
+    for (unsigned i = 0; i < TRIES && reading > READ_FREE; i++) {
+        word16 was = ret->state;
+        reading = read_cell(t, number, now_us, ret, held);
+        if (same_16(was, ret->state))
+            break;
+    }
+    return reading;
 }
 
 /* The buckets where a key is looked for, as candidates_of() has them. */
@@ -119,10 +134,7 @@ void cells_survey(struct cells *cells, int64_t now_us, bool places, struct cells
                                  .bytes = cells->mapped_bytes,
                                  .made_us = (int64_t)cells->header->made_us };
     for (uint64_t i = 0; i < cells->bucket_count * BUCKET_CELLS; i++) {
-        enum reading reading = read_cell(cells, i, now_us, &c, &held);
-        /* Read once more: another process may have been changing it. */
-        if (reading > READ_FREE)
-            reading = read_cell(cells, i, now_us, &c, &held);
+        enum reading reading = read_changing(cells, i, now_us, &c, &held);
         ret->torn += reading == READ_TORN;
         ret->lost += reading == READ_LOST;
         if (reading != READ_LIVE)
@@ -277,17 +289,20 @@ static bool put_cell(struct remake *r, const struct old_cell *c)
     return put;
 }
 
-/* Counts at their limit first, so that they get a place before others. */
+/* Counts at their limit first, so that they get a place before others. One may come to its limit, or get away from it,
+ * between the rounds. */
 static void move_cells(struct remake *r)
 {
     struct old_cell c;
     for (unsigned round = 0; round < ROUNDS; round++)
         for (uint64_t i = 0; i < r->from->bucket_count * BUCKET_CELLS; i++) {
-            if (read_cell(r->from, i, r->now_us, &c, &r->held) != READ_LIVE)
+            uint64_t *moved = &r->moved[i / 64], bit = UINT64_C(1) << i % 64;
+            if (*moved & bit || read_changing(r->from, i, r->now_us, &c, &r->held) != READ_LIVE)
                 continue;
             bool full = book_share(c.book) == LIMIT_SHARE_FULL;
-            if (full != (round == 0))
+            if (round == 0 && !full)
                 continue;
+            *moved |= bit;
             bool put = put_cell(r, &c);
             r->ret->kept += put;
             r->ret->lost += !put;
@@ -315,6 +330,8 @@ static int fill(struct cells *cells, int fd, void *data, struct weir_error *erro
     if (cells->bucket_count != r->from->bucket_count)
         cells->header->drops = cells->header->drops_at_limit = 0; /* they said whether the old size was enough */
     cells->header->origin = origin;
+    if (r->how->note)
+        r->how->note(cells);
     return 0;
 }
 
@@ -327,7 +344,8 @@ static int remake_table(struct remake *r, int from_fd, const char *path, struct 
     if (code < 0)
         return code;
     r->colour = calloc(buckets, sizeof *r->colour);
-    if (!r->colour)
+    r->moved = calloc(r->from->bucket_count * BUCKET_CELLS / 64 + 1, sizeof *r->moved);
+    if (!r->colour || !r->moved)
         return err_no_memory(error);
     if (fstat(from_fd, &like) < 0)
         return err_set(error, WEIR_E_SYSTEM, "the old table cannot be read");
@@ -349,6 +367,7 @@ int cells_remake(struct cells *from, int from_fd, const char *to, const struct c
     r->ret = ret;
     int code = remake_table(r, from_fd, to, error);
     free(r->colour);
+    free(r->moved);
     free(r);
     return code;
 }

@@ -29,9 +29,10 @@ struct cells_resized {
 };
 /* How a table is made of another. */
 struct cells_remake {
-    struct cells_size size; /* both 0: that of the old one */
-    bool copy;              /* the new one is another host, see cells_identity() */
-    bool drop;              /* makes the table although counts are lost */
+    struct cells_size size;           /* both 0: that of the old one */
+    bool copy;                        /* the new one is another host, see cells_identity() */
+    bool drop;                        /* makes the table although counts are lost */
+    void (*note)(struct cells *made); /* what else has to be in it before it has a name; NULL: nothing */
 };
 /* Makes a table at `to`, which must not exist, with the counts of `from`. Counts made in `from` meanwhile may be missing.
  * WEIR_E_CELLS with ret->lost > 0: nothing was made, since counts would be lost. */

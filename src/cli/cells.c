@@ -17,6 +17,7 @@
 #include "cli/cli.h"
 #include "cli/file_users.h"
 #include "cli/options.h"
+#include "slices/asks.h"
 
 enum { CELLS_FINE = 0, CELLS_DAMAGED = 1, TEXT_MAX = 64 << 10 };
 
@@ -90,6 +91,9 @@ static int open_table(const char *name, struct table *ret)
         return cli_error("%s: cannot be opened for reading and writing: %s", name, strerror(errno));
     if (cells_open(&ret->cells, ret->path, (struct cells_size){ 0 }, &error) < 0)
         return cli_fail(&error);
+    /* Only the first who opens a copy learns of it. */
+    if (cells_copied(ret->cells))
+        lender_status_note_copy(ret->cells);
     cli_warn_copied(cells_copied(ret->cells), name);
     return -1;
 }
@@ -163,12 +167,16 @@ static int show(struct table *t, const struct values *o, bool check)
 
 /* ---- resize ---- */
 
-/* Counts that are made while the table is replaced are lost. A process that keeps the old file counts alone. */
+/* Counts that are made while the table is replaced are lost. A process that keeps the old file counts alone. And a table
+ * that has taken the place of this one has counts of its own. */
 static int check_unused(const struct table *t, bool again)
 {
     CLEANUP(buf_done) struct buf users;
+    struct stat now;
     size_t unseen;
     buf_init(&users, TEXT_MAX);
+    if (stat(t->path, &now) < 0 || now.st_ino != t->file.st_ino || now.st_dev != t->file.st_dev)
+        return cli_error("%s: was replaced meanwhile; nothing was changed; look at the new table first", t->name);
     if (file_users(t->path, &t->file, &users, &unseen) > 0)
         return cli_error(
             "%s: in use by %.*s; stop weir serve, nginx and other programs that count in it, resize it, and start "
@@ -263,7 +271,7 @@ static int copy(struct table *t, const char *to)
 {
     struct weir_error error = { 0 };
     struct cells_resized done;
-    struct cells_remake how = { .copy = true, .drop = true };
+    struct cells_remake how = { .copy = true, .drop = true, .note = lender_status_note_copy };
     if (cells_remake(t->cells, t->fd, to, &how, clock_now_us(), &done, &error) < 0)
         return cli_fail(&error);
     printf("%s: a copy of %s with %" PRIu64 " counts; it is the table of another host\n", to, t->name, done.kept);

@@ -1,5 +1,6 @@
 /* The counts of a table are in a table of another size, each under its key and once: nobody is admitted twice. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -223,6 +224,72 @@ static void test_a_copy_is_another_host(void **unused)
     cells_close(old);
 }
 
+/* ---- a copy of a table that is in use ---- */
+
+enum { COPIES = 8, HELD_KEYS = 10, USED_KEYS = 4000 };
+
+struct user {
+    struct cells *table;
+    struct limit limit;
+    bool holds;
+    bool began, stop; /* atomic */
+};
+
+/* Uses up what is left of each key, one after another; or takes hold after hold of a few. */
+static void *use_table(void *data)
+{
+    struct user *u = data;
+    struct cells_taken taken;
+    for (uint32_t i = 0; !__atomic_load_n(&u->stop, __ATOMIC_ACQUIRE); i++) {
+        struct cells_ask ask = { key_of(i % (u->holds ? HELD_KEYS : USED_KEYS)), &u->limit, NULL, T0_US, 1 };
+        struct cells_terms terms = { .id = i + 1, .ttl_ms = 60000 };
+        if (u->holds)
+            cells_hold(u->table, &ask, NULL, &terms, &taken);
+        else
+            cells_take(u->table, &ask, &taken);
+        __atomic_store_n(&u->began, true, __ATOMIC_RELEASE);
+    }
+    return NULL;
+}
+
+/* Returns how many of the keys have lost what was counted before the copy began. */
+static unsigned copy_in_use(bool holds, uint64_t keys, uint64_t used)
+{
+    struct user user = { .table = open_table("old", BUCKETS), .holds = holds };
+    struct cells_resized done;
+    unsigned lost = 0;
+    pthread_t thread;
+    user.limit = limit_of(LIMIT_FIXED_WINDOW, holds ? 1u << 30 : used + 1, HOUR_US);
+    for (uint64_t key = 0; key < keys; key++)
+        take(user.table, key_of(key), &user.limit, T0_US, used);
+    assert_int_equal(pthread_create(&thread, NULL, use_table, &user), 0);
+    while (!__atomic_load_n(&user.began, __ATOMIC_ACQUIRE))
+        ;
+    assert_int_equal(remake(user.table, "copy", BUCKETS, true, true, &done), 0);
+    __atomic_store_n(&user.stop, true, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    struct cells *copy = open_table("copy", 1);
+    for (uint64_t key = 0; key < keys; key++) {
+        struct cells_ask ask = { key_of(key), &user.limit, NULL, T0_US, 0 };
+        struct cells_look look;
+        cells_look(copy, &ask, &look);
+        lost += limit_remaining(&user.limit, NULL, look.state, T0_US) > user.limit.max - used;
+    }
+    cells_close(copy);
+    cells_close(user.table);
+    remove_files(NULL);
+    return lost;
+}
+
+static void test_counts_that_change_are_copied(void **unused)
+{
+    (void)unused;
+    for (unsigned i = 0; i < COPIES; i++) {
+        assert_int_equal(copy_in_use(false, USED_KEYS, 900), 0);
+        assert_int_equal(copy_in_use(true, HELD_KEYS, 900), 0);
+    }
+}
+
 static void test_survey(void **unused)
 {
     (void)unused;
@@ -254,6 +321,7 @@ int main(void)
         cmocka_unit_test_teardown(test_too_small, remove_files),
         cmocka_unit_test_teardown(test_decayed_cells_go, remove_files),
         cmocka_unit_test_teardown(test_a_copy_is_another_host, remove_files),
+        cmocka_unit_test_teardown(test_counts_that_change_are_copied, remove_files),
         cmocka_unit_test_teardown(test_survey, remove_files),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

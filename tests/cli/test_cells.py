@@ -6,7 +6,7 @@ import signal
 import stat
 import subprocess
 
-from support import ENVIRONMENT, WEIR, expect, has, weir
+from support import ENVIRONMENT, WEIR, expect, has, until, weir
 from support.service import Service
 
 RULES = """rules:
@@ -127,6 +127,24 @@ def test_killed_at_any_time(folder):
     cells("resize", path, "--keys", "100000")
     expect(sorted(os.listdir(folder)), ["cells", "rules.yaml"])
     kept(folder)
+
+
+def test_replaced_meanwhile(folder):
+    """A table that has taken the place of the one that is being resized is not overwritten."""
+    fill(folder, "--cells-keys", "1000000")
+    path = f"{folder}/cells"
+    cells("copy", path, f"{folder}/other")
+    identity = facts(f"{folder}/other")["identity"]
+    run = subprocess.Popen([WEIR, "cells", "resize", path, "--keys", "2000000"], stderr=subprocess.PIPE, env=ENVIRONMENT)
+    until(lambda: any(os.path.realpath(f"/proc/{run.pid}/fd/{fd}") == path for fd in os.listdir(f"/proc/{run.pid}/fd")), "it is open", 0.001)
+    run.send_signal(signal.SIGSTOP)
+    os.rename(f"{folder}/other", path)
+    run.send_signal(signal.SIGCONT)
+    said = run.communicate()[1].decode()
+    expect(run.returncode, 2, said)
+    has(said, "was replaced meanwhile", "nothing was changed")
+    expect((facts(path)["identity"], facts(path)["keys"]), (identity, 1000008))
+    expect(sorted(os.listdir(folder)), ["cells", "rules.yaml"])
 
 
 def test_with_a_service():

@@ -207,6 +207,16 @@ def test_many_copies_of_one_image():
             expect([allowed(n, "exact", "away") for n in nodes], [MAX // 4] * 4)
 
 
+def copied_and_looked_at(image, copy):
+    """The command is the first that opens the copy."""
+    shutil.copyfile(image, copy)
+    subprocess.run([WEIR, "cells", "check", copy], capture_output=True, check=True)
+
+
+def copied_by_weir(image, copy):
+    subprocess.run([WEIR, "cells", "copy", image, copy], capture_output=True, check=True)
+
+
 def test_started_while_the_store_is_away():
     """The file says how many hosts there were last. A copy is one more."""
     with folder() as path, Store() as store:
@@ -215,9 +225,9 @@ def test_started_while_the_store_is_away():
             count_each_other(store, [a])
             a.kill()
             store.kill()
-            for number in range(2):
+            for number, make in enumerate((shutil.copyfile, copied_and_looked_at, copied_by_weir)):
                 copy = os.path.join(path, f"copy{number}")
-                shutil.copyfile(image, copy)
+                make(image, copy)
                 with Service("--counters", store.address, *FLAGS, "--cells", copy, rules=RULES) as b:
                     expect(allowed(b, "exact", "k1"), MAX // 2)
                     b.restart()
