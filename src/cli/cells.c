@@ -275,6 +275,8 @@ static int copy(struct table *t, const char *to)
     if (cells_remake(t->cells, t->fd, to, &how, clock_now_us(), &done, &error) < 0)
         return cli_fail(&error);
     printf("%s: a copy of %s with %" PRIu64 " counts; it is the table of another host\n", to, t->name, done.kept);
+    if (done.lost > 0)
+        cli_error("%s: %" PRIu64 " counts had no place in the copy, and are missing there", to, done.lost);
     return CELLS_FINE;
 }
 

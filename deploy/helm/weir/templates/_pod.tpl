@@ -53,7 +53,7 @@
 {{- /* (dict "volume" NAME "secret" NAME "key" KEY "path" FILE): a volume with one file */ -}}
 - name: {{ .volume }}
   secret:
-    secretName: {{ .secret }}
+    secretName: {{ .secret | quote }}
     defaultMode: 0440
     items: [ { key: {{ .key | quote }}, path: {{ .path }} } ]
 {{- end }}
@@ -61,21 +61,21 @@
 {{- define "weir.volumes" -}}
 {{- if .Values.data.existingClaim }}
 - name: data
-  persistentVolumeClaim: { claimName: {{ .Values.data.existingClaim }} }
+  persistentVolumeClaim: { claimName: {{ .Values.data.existingClaim | quote }} }
 {{- else }}
 - name: data
   emptyDir: { sizeLimit: {{ .Values.data.sizeLimit }} }
 {{- end }}
 {{- if .Values.cells.shared.enabled }}
 - name: cells
-  hostPath: { path: {{ .Values.cells.shared.hostPath }}, type: DirectoryOrCreate }
+  hostPath: { path: {{ .Values.cells.shared.hostPath | quote }}, type: DirectoryOrCreate }
 {{- else }}
 - name: cells
   emptyDir: { medium: Memory, sizeLimit: {{ .Values.cells.sizeLimit }} }
 {{- end }}
 {{- if not .Values.rules.database.address }}
 - name: rules
-  configMap: { name: {{ .Values.rules.existingConfigMap | default (printf "%s-rules" (include "weir.name" .)) }} }
+  configMap: { name: {{ .Values.rules.existingConfigMap | default (printf "%s-rules" (include "weir.name" .)) | quote }} }
 {{- end }}
 {{ include "weir.secretFile" (dict "volume" "tokens" "secret" (include "weir.tokens" .) "key" "tokens" "path" "tokens") }}
 {{- with .Values.store.passwordSecret }}{{ if and .name $.Values.store.address }}
@@ -89,7 +89,7 @@
 {{- end }}{{ end }}
 {{- if .Values.tls.secretName }}
 - name: tls
-  secret: { secretName: {{ .Values.tls.secretName }}, defaultMode: 0440 }
+  secret: { secretName: {{ .Values.tls.secretName | quote }}, defaultMode: 0440 }
 {{- with .Values.tls.clientAuthorities }}{{ if .name }}
 {{ include "weir.secretFile" (dict "volume" "client-authorities" "secret" .name "key" .key "path" "ca.crt") }}
 {{- end }}{{ end }}
