@@ -278,7 +278,7 @@ versions() {
   done <<'TABLE'
 debian/changelog 1s/^weir (\(.*\)) .*/\1/p
 src/serve/openapi.json 1,8s/^    "version": "\(.*\)",/\1/p
-docs/containers.md s/.*weir:\([0-9.]*[0-9]\)\b.*/\1/p
+docs/containers.md s/.*weir:\([0-9]*\.[0-9]*\.[0-9]*\).*/\1/p
 deploy/helm/weir/Chart.yaml s/^version: \(.*\)/\1/p;s/^appVersion: "\(.*\)"/\1/p
 clients/python/pyproject.toml s/^version = "\(.*\)"/\1/p
 clients/node/package.json s/^  "version": "\(.*\)",/\1/p
