@@ -61,7 +61,12 @@ def brief(text, most=70):
     """The beginning of a text, without what shells would read."""
     text = re.sub(r"^[a-z]+(, [a-z]+)*: ", "", text or "")  # "throttle, override: when it expires"
     text = re.split(r"[;.,] | \(|: ", text)[0].rstrip(".;")
-    return re.sub(r"['\"`$\\\[\]:]", "", text if len(text) <= most else text[:most].rsplit(" ", 1)[0])
+    return plain(text if len(text) <= most else text[:most].rsplit(" ", 1)[0])
+
+
+def plain(text):
+    """It stands in single quotes."""
+    return re.sub(r"[\"`$\\\[\]:]", "", text).replace("'", "'\\''")
 
 
 HEAD = "# Made by completion/generate.py from the options of the commands: do not edit it.\n"
@@ -141,8 +146,10 @@ complete -F _weir weir
 
 def zsh(commands):
     out = ["#compdef weir\n", HEAD, "\n_weir() {\n  local -a commands verbs options\n  local command verb\n  integer i\n  commands=(\n"]
-    out += [f"    '{c.name}:{brief(c.summary)}'\n" for c in commands]
-    out.append("  )\n  if ((CURRENT == 2)) || [[ ${words[2]} == help ]]; then\n    _describe command commands\n    return\n  fi\n"
+    out += [f"    '{c.name}:{plain(c.summary)}'\n" for c in commands]
+    out.append("  )\n  if [[ $CURRENT == 2 && ${words[2]} == -* ]]; then\n    options=('--help:print the help' '--version:print the version')\n"
+               "    _describe -o option options\n    return\n"
+               "  elif ((CURRENT == 2)) || [[ ${words[2]} == help ]]; then\n    _describe command commands\n    return\n  fi\n"
                "  command=${words[2]}\n  case $command in\n")
     for c in commands:
         out.append(f"    {c.name})\n      options=(\n")
@@ -178,7 +185,7 @@ def fish(commands):
     names = " ".join(c.name for c in commands)
     out = [HEAD, FISH.replace("@COMMANDS@", names)]
     for c in commands:
-        out.append(f"complete -c weir -n 'not __fish_seen_subcommand_from {names} help' -a {c.name} -d '{brief(c.summary)}'\n")
+        out.append(f"complete -c weir -n 'not __fish_seen_subcommand_from {names} help' -a {c.name} -d '{plain(c.summary)}'\n")
     out.append(f"complete -c weir -n '__fish_seen_subcommand_from help' -a '{names}'\n")
     for c in commands:
         out.append(f"\n# {c.name}\n")

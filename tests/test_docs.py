@@ -10,6 +10,8 @@ its usual ports in commands and outputs stand for these.
 import contextlib
 import os
 import re
+import shlex
+import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import support
+from support.store import PATIENT
 
 ROOT, BUILD = Path(support.ROOT), Path(support.BUILD)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)|(?:src|href)=\"([^\"]+)\"")
@@ -201,6 +204,34 @@ def run_commands(page, build):
             yield "the shell ended early"
 
 
+def section_of(page):
+    return page.read_text().partition("\n## Two minutes\n")[2].partition("\n## ")[0]
+
+
+def two_minutes(page, folder, ports, answered):
+    """The programs that the section "Two minutes" starts, and what each later command prints beside what its comment says."""
+    started, asked = ["\n".join(lines) for language, _, lines in blocks(section_of(page)) if language == "sh"]
+    started, asked = replaced(started, ports).replace("\\\n", " "), replaced(asked, ports).splitlines()
+    for port in ports.values():
+        assert f" {port}" in started or f":{port}" in started, f"the section has no {port}"
+    with tempfile.TemporaryFile() as log:
+        programs = [shlex.split(command) for command in re.split(r" &(?:\n|$)", started) if command.strip()]
+        running = []
+        try:
+            for words in programs:
+                if words[0] == "weir":  # on a busy machine the store may answer late
+                    words = [str(BUILD / "weir"), *words[1:], *PATIENT]
+                running.append(subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+            answered(running)
+            for line in asked:
+                command, _, comment = line.partition("#")
+                yield subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX).stdout, comment.strip()
+        finally:
+            for process in reversed(running):
+                process.terminate()
+                process.wait(COMMAND_SECONDS_MAX)
+
+
 def name_of(page):
     return str(page.relative_to(ROOT))
 
@@ -209,6 +240,30 @@ def name_of(page):
 def test_links_and_names(page):
     problems = [*bad_links(page), *bad_names(page, BUILD), *two_names(page)]
     assert not problems, "\n".join(problems)
+
+
+def test_two_services_and_a_redis(tmp_path):
+    """The first section of docs/redis.md works as it is written, and takes no port of script/server or of a Redis."""
+    page = ROOT / "docs" / "redis.md"
+    written = sorted(set(re.findall(r"(?:127\.0\.0\.1:|-p |--port )(\d+)", section_of(page))))
+    assert len(written) == 7 and not {*PORTS.values(), "6379"} & set(written), written
+    ports = dict(zip(written, (str(support.free_port()) for _ in written)))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+
+    def answered(running):
+        end = time.monotonic() + COMMAND_SECONDS_MAX
+        for port in ports.values():
+            while True:
+                assert all(process.poll() is None for process in running) and time.monotonic() < end, f"nothing listens on {port}"
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port)), 1):
+                    break
+                time.sleep(0.01)
+
+    answers = list(two_minutes(page, tmp_path, ports, answered))
+    for text, comment in answers[:2]:
+        assert (text.split()[0], text.split()[4]) == ("1", re.fullmatch(r"allowed, (\d) left", comment).group(1)), (text, comment)
+    keys = answers[2][0].split()
+    assert (len(answers), len(keys)) == (3, 3) and answers[2][1].split(",")[0] in keys, answers
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if any(commands(page))], ids=name_of)

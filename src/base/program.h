@@ -1,14 +1,14 @@
-/* The command as the user typed it, for messages that say what to run. */
+/* Commands in messages that say what to run: they run as they stand. */
 #ifndef BASE_PROGRAM_H
 #define BASE_PROGRAM_H
 
-#include <errno.h>
-#include <string.h>
+enum { PROGRAM_WORD_BYTES = 5000 };
 
 /* Returns "weir", or the path by which this process was started if it is a weir that is not found by its name alone. */
-static inline const char *program_command(void)
-{
-    return strcmp(program_invocation_short_name, "weir") == 0 ? program_invocation_name : "weir";
-}
+const char *program_command(void);
+
+/* Returns the text as one word of a shell: itself, or quoted in `room` if it has blanks or the like. A text that is too
+ * long is returned as it is. */
+const char *program_word(const char *text, char room[PROGRAM_WORD_BYTES]);
 
 #endif

@@ -294,6 +294,7 @@ static int check_given(const char *verb, const struct values *o)
 
 int cli_cells(int argc, char **argv)
 {
+    static const char *const verbs[] = { "show", "check", "resize", "copy", NULL };
     struct values o = { 0 };
     struct table table;
     size_t count;
@@ -303,8 +304,8 @@ int cli_cells(int argc, char **argv)
     const char *verb = count ? argv[0] : "";
     bool copies = strcmp(verb, "copy") == 0, resizes = strcmp(verb, "resize") == 0, checks = strcmp(verb, "check") == 0;
     if (!copies && !resizes && !checks && strcmp(verb, "show") != 0)
-        return options_error(&command, "say what to do: show, check, resize or copy%s%s%s", count ? ", not '" : "", verb,
-                             count ? "'" : "");
+        return count ? options_unknown(&command, "verb", verb, verbs)
+                     : options_error(&command, "say what to do: show, check, resize or copy");
     if (count != (copies ? 3 : 2))
         return options_error(&command, copies ? "copy takes FILE and TO" : "%s takes one FILE", verb);
     status = check_given(verb, &o);

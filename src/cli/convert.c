@@ -79,6 +79,7 @@ static int convert_envoy(const struct values *values, char **paths, size_t count
 
 int cli_convert(int argc, char **argv)
 {
+    static const char *const formats[] = { "hodor", "envoy", NULL };
     size_t count;
     struct values values = { 0 };
     int status = options_read(&command, argc, argv, &values, &count);
@@ -91,7 +92,7 @@ int cli_convert(int argc, char **argv)
     if (strcmp(argv[0], "envoy") == 0)
         return count > 1 ? convert_envoy(&values, argv + 1, count - 1) : options_error(&command, "PATH is required");
     if (strcmp(argv[0], "hodor") != 0)
-        return options_error(&command, "unknown format '%s'; allowed: hodor, envoy", argv[0]);
+        return options_unknown(&command, "format", argv[0], formats);
     if (values.merge || values.windows || values.tz)
         return options_error(&command, "--merge, --windows and --tz are options of envoy");
     if (count != 2)

@@ -158,6 +158,17 @@ static bool is_repeated(const struct option *option, bool *given)
     return again;
 }
 
+int options_unknown(const struct command *command, const char *what, const char *word, const char *const *names)
+{
+    const char *nearest = word_nearest(weir_str(word), names);
+    CLEANUP(buf_done) struct buf allowed;
+    buf_init(&allowed, 1000);
+    for (size_t i = 0; names[i]; i++)
+        buf_printf(&allowed, "%s%s", i ? ", " : "", names[i]);
+    return options_error(command, "unknown %s '%s'%s%s%s; allowed: %.*s", what, word, nearest ? " (did you mean " : "",
+                         nearest ? nearest : "", nearest ? "?)" : "", SV_FMT(buf_sv(&allowed)));
+}
+
 static int unknown_option(const struct command *command, sv name)
 {
     const char *names[OPTIONS_MAX + 1] = { NULL };

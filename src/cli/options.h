@@ -56,6 +56,9 @@ int options_read(const struct command *command, int argc, char **argv, void *val
 /* For what a command checks itself: "weir check: SENTENCE; see 'weir check --help'" on stderr. Returns EXIT_BAD. */
 int options_error(const struct command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The same for a word that is not one of `names`, which end with NULL: "unknown verb 'lst' (did you mean list?)". */
+int options_unknown(const struct command *command, const char *what, const char *word, const char *const *names);
+
 void options_help(const struct command *command, FILE *out);
 
 /* `text` in lines of at most 80 columns, each but the first with `indent` blanks before it. */

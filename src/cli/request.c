@@ -235,13 +235,14 @@ bool request_cells_missing(const struct request_options *o)
 static void warn_size(const struct weir *weir, const struct request_options *o)
 {
     uint64_t keys;
+    char room[PROGRAM_WORD_BYTES];
     if (!o->cells || (!o->cells_keys && !o->cells_bytes) ||
         cells_has_size(weir->cells, (struct cells_size){ o->cells_keys, o->cells_bytes }, &keys))
         return;
     cli_error("%s has room for %" PRIu64 " keys, and keeps this size although --cells-%s is %" PRIu64
               "; to change it, run: %s cells resize %s --%s %" PRIu64,
               o->cells, keys, o->cells_keys ? "keys" : "bytes", o->cells_keys ? o->cells_keys : o->cells_bytes,
-              program_command(), o->cells, o->cells_keys ? "keys" : "bytes",
+              program_command(), program_word(o->cells, room), o->cells_keys ? "keys" : "bytes",
               o->cells_keys ? o->cells_keys : o->cells_bytes);
 }
 

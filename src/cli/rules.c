@@ -10,7 +10,6 @@
 #include "cli/cli.h"
 #include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
-#include "rules/reader.h"
 
 enum { WHO_MAX = 200 };
 
@@ -234,34 +233,31 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
     return status;
 }
 
-static void verb_names(struct buf *out)
-{
-    for (size_t i = 0; i < VERBS; i++)
-        buf_printf(out, "%s%s", i ? ", " : "", verbs[i].name);
-}
-
-static const char *nearest_verb(const char *name)
+static int unknown_verb(char *name)
 {
     const char *names[VERBS + 1] = { NULL };
     for (size_t i = 0; i < VERBS; i++)
         names[i] = verbs[i].name;
-    return word_nearest(weir_str(name), names);
+    plain_hide_password(name);
+    return options_unknown(&command, "verb", name, names);
+}
+
+static int no_verb(void)
+{
+    CLEANUP(buf_done) struct buf names;
+    buf_init(&names, 1000);
+    for (size_t i = 0; i < VERBS; i++)
+        buf_printf(&names, "%s%s", i ? ", " : "", verbs[i].name);
+    return options_error(&command, "VERB is required: %.*s", SV_FMT(buf_sv(&names)));
 }
 
 /* Returns -1 to go on, or the exit status. */
 static int check(const struct verb *verb, char **argv, size_t count, const struct rules_options *o, const char *from)
 {
-    CLEANUP(buf_done) struct buf names;
-    buf_init(&names, 1000);
-    verb_names(&names);
     if (count == 0)
-        return options_error(&command, "VERB is required: %.*s", SV_FMT(buf_sv(&names)));
-    if (!verb) {
-        plain_hide_password(argv[0]);
-        const char *nearest = nearest_verb(argv[0]);
-        return options_error(&command, "unknown verb '%s'%s%s%s; allowed: %.*s", argv[0], nearest ? " (did you mean " : "",
-                             nearest ? nearest : "", nearest ? "?)" : "", SV_FMT(buf_sv(&names)));
-    }
+        return no_verb();
+    if (!verb)
+        return unknown_verb(argv[0]);
     int status = check_words(verb, argv + 1, count - 1);
     if (status < 0)
         status = check_taken(verb, o);

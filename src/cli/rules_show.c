@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/program.h"
 #include "cli/cli.h"
 #include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
@@ -75,6 +76,7 @@ int rules_show(struct rules_call *call)
         return status;
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, RULES_OUTPUT_MAX);
+    char room[PROGRAM_WORD_BYTES];
     bool found = false, good = true;
     for (size_t i = 0; i < reading.row_count; i++) {
         const struct source_row *row = &reading.rows[i];
@@ -84,8 +86,8 @@ int rules_show(struct rules_call *call)
         found = true;
     }
     if (!found)
-        cli_error("there is no rule '%s' in %s; 'weir rules list --from %s' lists them", call->words[0],
-                  source_name(call->source), source_name(call->source));
+        cli_error("there is no rule '%s' in %s; `%s rules list --from %s` lists them", call->words[0],
+                  source_name(call->source), program_command(), program_word(source_name(call->source), room));
     return cli_print(&out, found && good ? RULES_DONE : RULES_NOTHING);
 }
 

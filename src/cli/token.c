@@ -71,6 +71,7 @@ static int withdraw(const char *path, sv name)
 
 int cli_token(int argc, char **argv)
 {
+    static const char *const verbs[] = { "add", "list", "withdraw", NULL };
     struct values values = { .data = "weir-data", .role = -1 };
     CLEANUP(buf_done) struct buf path = { 0 };
     size_t words;
@@ -84,7 +85,8 @@ int cli_token(int argc, char **argv)
     if (path.failed)
         return cli_error("the path of the file is too long");
     if (!adds && !lists && strcmp(what, "withdraw") != 0)
-        return options_error(&command, "say what to do: add, list or withdraw");
+        return words ? options_unknown(&command, "verb", what, verbs)
+                     : options_error(&command, "say what to do: add, list or withdraw");
     if (words != (lists ? 1 : 2))
         return options_error(&command, lists ? "list takes no name" : "%s takes one name", what);
     if (!adds && values.role >= 0)

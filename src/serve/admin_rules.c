@@ -186,6 +186,8 @@ int admin_check_tags(uint64_t version, void *data, struct weir_error *error)
 {
     struct admin_job *job = data;
     const char *what = job->subject.len ? "the override" : job->id.len ? "the rule" : "the settings";
+    const char *changed = job->subject.len || job->id.len ? "was changed since it was read (the header If-Match)"
+                                                          : "were changed since they were read (the header If-Match)";
     bool matches = !job->if_match.ptr || admin_tag_in(job->if_match, version);
     job->version = version;
     if (matches && !admin_tag_in(job->if_none_match, version)) {
@@ -195,7 +197,7 @@ int admin_check_tags(uint64_t version, void *data, struct weir_error *error)
     job->status = 412;
     return err_set(error, WEIR_E_INVALID, "%s %s", what,
                    matches   ? "exists already (the header If-None-Match)"
-                   : version ? "was changed since it was read (the header If-Match)"
+                   : version ? changed
                              : "does not exist (the header If-Match)");
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/program.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
 #include "serve/rule_sync.h"
@@ -40,11 +41,12 @@ static bool has_tls(const struct server *server, enum front front)
 /* "curl …" up to the path. */
 static void print_curl(const char *options, const char *where, bool tls, const char *token_file)
 {
+    char room[PROGRAM_WORD_BYTES];
     printf("  curl %s", options);
     if (token_file)
-        printf("-H \"Authorization: Bearer $(cat %s)\" ", token_file);
+        printf("-H \"Authorization: Bearer $(cat %s)\" ", program_word(token_file, room));
     if (is_unix(where))
-        printf("--unix-socket %s ", where + 5);
+        printf("--unix-socket %s ", program_word(where + 5, room));
     print_url(where, tls);
 }
 
@@ -91,12 +93,13 @@ static void find_sample(struct weir *weir, struct sample *ret)
 
 static void print_redis_cli(const char *where, bool tls, const char *token_file, const struct sample *sample)
 {
+    char room[PROGRAM_WORD_BYTES];
     if (is_unix(where))
-        printf("  redis-cli -s %s ", where + 5);
+        printf("  redis-cli -s %s ", program_word(where + 5, room));
     else
         printf("  redis-cli -p %s %s", strrchr(where, ':') + 1, tls ? "--tls " : "");
     if (token_file)
-        printf("-a \"$(cat %s)\" --no-auth-warning ", token_file);
+        printf("-a \"$(cat %s)\" --no-auth-warning ", program_word(token_file, room));
     if (sample->event[0])
         printf("WEIR.CHECK event %s %s somebody\n", sample->event, sample->by);
     else

@@ -83,11 +83,13 @@ static int first_database(const struct rule_sync *sync, const char *path, struct
     if (rule_sync_read_copy_text(sync, &copy) && rule_sync_is_copy_of_own(buf_sv(&copy)))
         return restore_database(sync, path, buf_sv(&copy), error);
     int r = make_database(path, SV(""), error);
+    char source[PROGRAM_WORD_BYTES], room[PROGRAM_WORD_BYTES];
+    snprintf(source, sizeof source, "sqlite:%s", path);
     if (r == 0)
         log_say(LEVEL_INFO, "rules",
-                "%s is new and has example rules; list them with `%s rules list --from sqlite:%s`, and change them in the "
+                "%s is new and has example rules; list them with `%s rules list --from %s`, and change them in the "
                 "page, over the admin listener or with other verbs of `weir rules`",
-                path, program_command(), path);
+                path, program_command(), program_word(source, room));
     return r;
 }
 
@@ -168,13 +170,14 @@ static void on_store(enum weir_store_event event, const char *text, void *data)
 static void tell_size(const struct weir *weir, const struct config *config, const char *path)
 {
     uint64_t keys;
+    char room[PROGRAM_WORD_BYTES];
     if (!config->cells_keys_given || cells_has_size(weir->cells, (struct cells_size){ .keys = config->cells_keys }, &keys))
         return;
     log_say(
         LEVEL_WARNING, "cells",
         "%s has room for %llu keys, and keeps this size although --cells-keys is %llu; to change it, stop the service and "
         "run: %s cells resize %s --keys %llu",
-        path, (unsigned long long)keys, (unsigned long long)config->cells_keys, program_command(), path,
+        path, (unsigned long long)keys, (unsigned long long)config->cells_keys, program_command(), program_word(path, room),
         (unsigned long long)config->cells_keys);
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/program.h"
 #include "source/backend.h"
 
 enum { SETTLING_MS = 20 }; /* how soon a file that was just written is looked at again */
@@ -282,8 +283,9 @@ static bool is_json(sv text)
 
 static int no_file(const struct source *source, struct weir_error *error)
 {
-    return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; create it with `weir rules init --from %s`",
-                   source->address.path, strerror(ENOENT), source->address.shown);
+    char room[PROGRAM_WORD_BYTES];
+    return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; create it with `%s rules init --from %s`",
+                   source->address.path, strerror(ENOENT), program_command(), program_word(source->address.shown, room));
 }
 
 /* Returns an error if the text must not be rewritten. */

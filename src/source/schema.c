@@ -1,5 +1,6 @@
 /* The tables: how they are made, and what their columns are called. */
 #include "base/err.h"
+#include "base/program.h"
 #include "source/backend.h"
 
 const char *const table_names[TABLES] = { "WEIR_RULES", "THROTTLED_CALLS", "WEIR_SETTINGS", "WEIR_OVERRIDES",
@@ -103,10 +104,11 @@ void table_insert(const struct source *source, enum row_table table, bool number
 int table_check(const struct source *source, enum row_table table, bool to_read, struct weir_error *error)
 {
     const char *const *columns = table_columns(table);
+    char room[PROGRAM_WORD_BYTES];
     if (!source->tables[table].there)
-        return err_set(error, WEIR_E_RULES, "%s: there is no table %s; create it with `weir rules init --from %s`, or: %s;",
-                       source->address.shown, table_names[table], source->address.shown,
-                       table_create(table, source->address.kind));
+        return err_set(error, WEIR_E_RULES, "%s: there is no table %s; create it with `%s rules init --from %s`, or: %s;",
+                       source->address.shown, table_names[table], program_command(),
+                       program_word(source->address.shown, room), table_create(table, source->address.kind));
     for (size_t i = 0; columns[i] && (!to_read || i < needed[table]); i++) {
         if (sql_column(&source->tables[table], columns[i]))
             continue;

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/program.h"
 #include "source/sql_client.h"
 
 enum {
@@ -76,12 +77,13 @@ static int be_careful(struct sqlite *s)
 static int sqlite_connect(struct sql *sql, const struct source_address *address, struct weir_error *error)
 {
     struct sqlite *s = (struct sqlite *)sql;
+    char room[PROGRAM_WORD_BYTES];
     s->opened_us = clock_steady_us();
     int status = sqlite3_open_v2(address->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     if (status == SQLITE_CANTOPEN && access(address->path, F_OK) < 0 && errno == ENOENT)
         return err_set(error, WEIR_E_SYSTEM,
-                       "%s: there is no such file; `weir rules init --from %s` creates one without rules", address->shown,
-                       address->shown);
+                       "%s: there is no such file; `%s rules init --from %s` creates one without rules", address->shown,
+                       program_command(), program_word(address->shown, room));
     if (status == SQLITE_OK)
         status = be_careful(s);
     if (status != SQLITE_OK)

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/err.h"
 #include "base/instant.h"
+#include "base/program.h"
 
 enum { STATEMENT_MAX = 8192 };
 
@@ -14,10 +15,12 @@ enum { STATEMENT_MAX = 8192 };
 /* This user may not be allowed to see a table that is missing. A table that was there held rules that nobody removed. */
 static int check_absent(struct source *source, enum row_table table, struct weir_error *error)
 {
+    char room[PROGRAM_WORD_BYTES];
     if (source->known[table])
-        return err_set(
-            error, WEIR_E_RULES, "%s: the table %s is gone; create it again with `weir rules init --from %s`, or: %s;",
-            source->address.shown, table_names[table], source->address.shown, table_create(table, source->address.kind));
+        return err_set(error, WEIR_E_RULES,
+                       "%s: the table %s is gone; create it again with `%s rules init --from %s`, or: %s;",
+                       source->address.shown, table_names[table], program_command(),
+                       program_word(source->address.shown, room), table_create(table, source->address.kind));
     /* Databases and rights that are older than overrides go on without them. */
     return table == TABLE_OVERRIDES ? 0 : sql_table_denied(source->sql, table_names[table], error);
 }

@@ -175,7 +175,7 @@ def test_another_size_than_the_option_says(folder):
 
 
 def test_badly(folder):
-    for words, part in ((["show"], "show takes one FILE"), (["look", "x"], "say what to do: show, check, resize or copy, not 'look'"),
+    for words, part in ((["show"], "show takes one FILE"), (["look", "x"], "unknown verb 'look'; allowed: show, check, resize, copy"), (["sho", "x"], "(did you mean show?)"),
                         (["resize", "x"], "--keys N or --bytes SIZE"), (["show", "x", "--keys", "1"], "--keys cannot be used with show"),
                         (["copy", "x"], "copy takes FILE and TO"), (["show", f"{folder}/none"], "No such file")):
         if words[0] == "resize":

@@ -75,6 +75,14 @@ install_packages() {
     expect "$(weir --version)" "weir $version" version
 }
 
+manual_and_completion() {
+  local file
+  for file in man/man1/weir.1.gz man/man1/weir-serve.1.gz man/man5/weir-rules.5.gz bash-completion/completions/weir zsh/vendor-completions/_weir \
+    fish/vendor_completions.d/weir.fish; do
+    [ -s "/usr/share/$file" ] || { echo "there is no /usr/share/$file"; return 1; }
+  done
+}
+
 user_is_there() {
   local id shell
   id=$(id -u weir) && [ "$id" -gt 0 ] && [ "$id" -lt 1000 ] && shell=$(getent passwd weir | cut -d: -f7) && expect "$shell" /usr/sbin/nologin shell
@@ -161,6 +169,7 @@ purge() {
 }
 
 tap 'they install' install_packages
+tap 'manual pages and completion are where they are looked for' manual_and_completion
 tap 'the service has a user without rights' user_is_there
 tap 'systemd accepts the units' units
 tap 'the service starts as its unit says' start /usr/bin/weir

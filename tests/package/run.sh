@@ -64,6 +64,18 @@ download() {
     chroot "$root" sh -c 'apt-get install -y -qq --no-install-recommends --download-only curl python3-redis nginx-light /packages/first/*.deb'
 }
 
+# A release of the next version, in a clone: nothing is tagged, and a tree with changes is refused.
+release() (
+  local clone=$tmp/clone output
+  git clone -q --no-tags . "$clone" && cd "$clone" && git config user.name test && git config user.email test@localhost || exit
+  sed -i "s/^  version: '$version',\$/  version: '99.0.0',/" meson.build
+  sed -i '1s/(.*) [a-zA-Z]*;/(99.0.0) UNRELEASED;/' debian/changelog
+  sed -i 's/^## Unreleased$/&\n\n- What is new./' CHANGELOG.md
+  ! script/release --dry-run --untested 2>/dev/null || { echo 'a tree with changes is released'; exit 1; }
+  git commit -q -a -m 'the next version' && output=$(script/release --dry-run --untested) || exit
+  grep -q '^+## 99\.0\.0 - ' <<<"$output" && grep -q 'tag it v99\.0\.0' <<<"$output" && [ -z "$(git tag)$(git status --porcelain)" ]
+)
+
 needs_root
 tap 'the source distribution unpacks, and packs itself' unpack_source
 tap 'it builds without git, and installs into any prefix' install_into_a_prefix
@@ -71,6 +83,7 @@ tap 'packages of the source distribution, and of a next version' build_packages
 tap 'every package is there' all_there
 tap 'lintian finds no error and no warning' lintian --allow-root --fail-on error,warning "$first"/*.changes
 tap 'a program compiles with libweir-dev' compile
+tap 'script/release says what it would change' release
 tap 'a clean root' bootstrap
 tap 'what the packages depend on' download
 inside bash /packages/inside.sh "$version"

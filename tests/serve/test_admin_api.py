@@ -203,7 +203,7 @@ def test_settings():
         second = s.steer("PUT", "/v1/settings", wanted, {"If-Match": first.headers["ETag"]})
         expect((second.status, second.json()), (200, wanted))
         expect(s.steer("GET", "/v1/explain?ip=2001:db8::1").json()["request"]["counted_as"], "2001:db8::/56")
-        refused(s.steer("PUT", "/v1/settings", {}, {"If-Match": first.headers["ETag"]}), 412, "changed since")
+        refused(s.steer("PUT", "/v1/settings", {}, {"If-Match": first.headers["ETag"]}), 412, "the settings were changed since")
         refused(s.steer("PUT", "/v1/settings", {"ipv6_prefix": 500}), 422, "ipv6_prefix")
         bad = s.steer("PUT", "/v1/settings", {"colour": "red"})
         refused(bad, 422, "colour", "; nothing was changed")

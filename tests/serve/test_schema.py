@@ -193,6 +193,38 @@ def test_requests():
         agree(s, "Refund", bodies, lambda body: s.ask(s.http, "POST", "/v1/refund", json.dumps(body), json_type))
 
 
+def test_parameters():
+    """Texts that no receipt, version or number can be are in no schema, as the service refuses them."""
+    json_type = {"Content-Type": "application/json"}
+    with Service(rules=None) as s:
+        document = Document(s.steer("GET", "/v1/openapi.json").json())
+
+        def says(where, values, refused, send):
+            answers = []
+            for value in values:
+                answers.append(send(value).status == refused)
+                try:
+                    document.fits({"$ref": f"#/components/{where}"}, value)
+                    expect(answers[-1], False, f"{where}: {value!r} fits")
+                except jsonschema.ValidationError:
+                    expect(answers[-1], True, f"{where}: {value!r} does not fit")
+            expect(len(set(answers)), 2, f"{where}: some are taken, some are not")
+
+        says("schemas/Tags", ["*", '"0"', 'W/"0"', '"0", "1"', ' "0" ,*', "", "0", '"0', '"0", 1', "*,,*", "**"], 400,
+             lambda tags: s.steer("PATCH", "/v1/rules/e", {"mode": "off"}, {"If-Match": tags}))
+        for name in ("before", "number"):
+            path = {"before": "/v1/history?before={}", "number": "/v1/settings/undo?number={}"}[name]
+            says(f"parameters/{name}/schema", [1, 2**63 - 1, 2**63, 0, -1], 400,
+                 lambda number, path=path: s.steer("GET" if "history" in path else "POST", path.format(number)))
+        for name, more in (("Refund", {}), ("Settlement", {}), ("Renewal", {"ttl_ms": 1000})):
+            path = {"Refund": "refund", "Settlement": "settle", "Renewal": "renew"}[name]
+            for field in ("hold", "receipt"):
+                body = {field: "", **more}
+                expect(s.ask(s.http, "POST", f"/v1/{path}", json.dumps(body), json_type).status, 400, body)
+                with pytest.raises(jsonschema.ValidationError):
+                    document.fits({"$ref": f"#/components/schemas/{name}"}, body)
+
+
 def test_servers():
     """The document names the listeners of this very service."""
     def named(s):

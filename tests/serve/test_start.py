@@ -91,6 +91,28 @@ def test_the_suggested_command_runs():
         has(done.stdout, "rules in sqlite:")
 
 
+def test_commands_run_from_a_folder_with_blanks():
+    """Those of the greeting, and those of the log and of errors."""
+    with scratch() as folder:
+        data = os.path.join(folder, "it's my data")
+        words = [WEIR, "serve", "--data", data, *ANY]
+        with running(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            greeting = "".join(iter(process.stdout.readline, "Or look at the rules here:\n"))
+            done = subprocess.run(["bash", "-c", process.stdout.readline()], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+            has(done.stdout, '"ocr"')
+            has(greeting, "weir 0.")
+            process.send_signal(signal.SIGTERM)
+            _, log = process.communicate(timeout=DEADLINE_S)
+        [command] = re.findall("`(.* rules list --from .*?)`", log)
+        done = subprocess.run(command, shell=True, check=False, capture_output=True, text=True)
+        expect((done.returncode, done.stderr), (0, ""), command)
+        missing = support.weir("serve", "--data", data, "--rules", f"sqlite:{folder}/other rules.db", *ANY)
+        [command] = re.findall("`(.* rules init --from .*?)`", missing.stderr.decode())
+        done = subprocess.run(command, shell=True, check=False, capture_output=True, text=True)
+        expect((done.returncode, done.stderr), (0, ""), command)
+        expect(os.path.exists(f"{folder}/other rules.db"), True, command)
+
+
 def test_greeting_suggests_what_a_rule_counts():
     """What to try is for a rule that is there, and never one of the subjects of the README's tour."""
     limits = "by: [user], limits: [ 9 per 1m ] } ]"
