@@ -198,7 +198,7 @@ static void bind_rule(struct binder *b, const struct rule *rule, struct bound_ru
 
 static uint16_t refusal_status(const struct rules *rules, const struct rule *rule)
 {
-    uint16_t status = rule->reject.status ? rule->reject.status : rules->settings.reject.status;
+    uint16_t status = rule->rest->reject.status ? rule->rest->reject.status : rules->settings.reject.status;
     return status ? status : 429;
 }
 
@@ -217,7 +217,7 @@ static void bind_by(const struct rule *rule, struct bound_rule *ret)
 /* Returns the bits of the attributes on which it depends whether the rule applies, but for those that it counts by. */
 static uint32_t attributes_matched(const struct rule *rule)
 {
-    uint32_t bits = rule->except.user_count > 0 ? UINT32_C(1) << ATTR_USER : 0;
+    uint32_t bits = rule->rest->except.user_count > 0 ? UINT32_C(1) << ATTR_USER : 0;
     for (size_t i = 0; i < rule->match.condition_count; i++)
         bits |= UINT32_C(1) << rule->match.conditions[i].attribute;
     return bits;
@@ -234,7 +234,7 @@ static struct bound_rule init_rule(const struct binder *b, const struct rule *ru
         .by_class = by_class,
         .counter = counter_of(rule, b->bound->sharing),
         .id = rule_id(b->key, rule),
-        .penalises = rule->penalty.after > 0 && rule->mode == MODE_ENFORCE,
+        .penalises = rule->rest->penalty.after > 0 && rule->mode == MODE_ENFORCE,
         .penalty_id = penalty_id(b->key, rule),
         .given = rule_limit_is_given(rule),
     };
@@ -374,9 +374,9 @@ static bool bind_replaces(struct bound *bound, const struct rule_name *names, co
                           struct bound_rule *rule)
 {
     size_t rules = ruleset_rules(bound->ruleset)->rule_count;
-    uint32_t *list = ARENA_ARRAY(&bound->blocks[bound->block_count - 1]->keys, uint32_t, from->replace_count);
-    for (size_t i = 0; list && i < from->replace_count; i++) {
-        const struct bound_rule *other = find_name(names, rules, from->replaces[i]);
+    uint32_t *list = ARENA_ARRAY(&bound->blocks[bound->block_count - 1]->keys, uint32_t, from->rest->replace_count);
+    for (size_t i = 0; list && i < from->rest->replace_count; i++) {
+        const struct bound_rule *other = find_name(names, rules, from->rest->replaces[i]);
         if (other && other != rule)
             list[rule->replace_count++] = (uint32_t)(other - bound->rules);
     }
@@ -394,7 +394,7 @@ static bool bind_replacing(struct binder *b)
     CLEANUP_FREE struct rule_name *names = NULL;
     for (size_t k = 0; k < b->fresh_count; k++) {
         uint32_t i = b->fresh[k];
-        if (rules->rules[i]->replace_count == 0)
+        if (rules->rules[i]->rest->replace_count == 0)
             continue;
         if (!names && !(names = sort_names(b->bound)))
             return false;

@@ -124,7 +124,7 @@ static int compile_template(struct builder *b, const struct rule *rule, sv text,
     sv template = { 0 };
     int r = template_new(text, b->ruleset->rules->settings.ignore_case, &b->ruleset->arena, &template);
     path->template = template.ptr;
-    path->length = (uint32_t)template.len;
+    path->length = (uint32_t) template.len;
     if (r == WEIR_E_INVALID)
         return err_set(b->error, WEIR_E_RULES, "rule %.*s: path: in `%.*s` a `*` stands before the end; use `{name}` there",
                        SV_FMT(rule->id), SV_FMT(text));
@@ -134,8 +134,7 @@ static int compile_template(struct builder *b, const struct rule *rule, sv text,
 static int compile_path(struct builder *b, const struct rule *rule, const struct rule_path *from,
                         struct compiled_path *path)
 {
-    return from->is_regex ? compile_regex(b, rule, from->text, &path->regex)
-                          : compile_template(b, rule, from->text, path);
+    return from->is_regex ? compile_regex(b, rule, from->text, &path->regex) : compile_template(b, rule, from->text, path);
 }
 
 static int compile_paths(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
@@ -242,7 +241,7 @@ static void compile_checks(const struct rule *rule, struct compiled_rule *compil
     uint32_t checks = compiled->all_checks;
     checks |= rule->match.path_count > 0 ? CHECK_PATHS : 0;
     checks |= rule->match.not_path_count > 0 ? CHECK_NOT_PATHS : 0;
-    checks |= rule->except.ip_count + rule->except.user_count > 0 ? CHECK_EXCEPT : 0;
+    checks |= rule->rest->except.ip_count + rule->rest->except.user_count > 0 ? CHECK_EXCEPT : 0;
     compiled->checks = compiled->all_checks = checks;
     for (size_t i = 0; i < rule->by_count; i++)
         compiled->by |= BIT(rule->by[i].attribute);
@@ -260,12 +259,12 @@ static int compile_rule(struct builder *b, const struct rule *rule, struct compi
         return no_memory(b);
     compile_checks(rule, compiled);
     bool plan_of_user = rule->plan_count > 0 && rule->plan.attribute == ATTR_USER;
-    bool user = (compiled->by | compiled->all_checks) & BIT(ATTR_USER) || rule->except.user_count > 0 || plan_of_user;
+    bool user = (compiled->by | compiled->all_checks) & BIT(ATTR_USER) || rule->rest->except.user_count > 0 || plan_of_user;
     if (rule->mode != MODE_OFF && user)
         b->ruleset->wants_user = true;
     if (compiled->checks & CHECK_EXCEPT) {
         struct compiled_except *except = ARENA_NEW(arena, struct compiled_except);
-        if (!except || !compile_except(except, arena, &rule->except))
+        if (!except || !compile_except(except, arena, &rule->rest->except))
             return no_memory(b);
         compiled->except = except;
     }
@@ -411,7 +410,7 @@ static uint32_t most_paths(const struct builder *b, const struct compiled_rule *
     for (size_t i = 0; i < compiled->path_count; i++) {
         const struct compiled_path *path = &compiled->paths[i];
         uint32_t count = path_is_regex(path) ? choose_need(b, b->ruleset->regexes[path->regex]).rules
-                                        : table_find(&b->known, COUNT_TEMPLATE, path_template(path));
+                                             : table_find(&b->known, COUNT_TEMPLATE, path_template(path));
         most = count > most ? count : most;
     }
     return most;
