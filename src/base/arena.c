@@ -7,7 +7,7 @@ enum { ARENA_BLOCK = 16 * 1024, ALIGN = 8 };
 struct arena_block {
     struct arena_block *next;
     size_t used, size;
-    _Alignas(ALIGN) char bytes[];
+    _Alignas(max_align_t) char bytes[];
 };
 
 void arena_done(struct arena *a)
