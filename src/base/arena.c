@@ -51,6 +51,14 @@ char *arena_text(struct arena *a, size_t size)
     return take(a, size, 1);
 }
 
+void arena_back(struct arena *a, const void *piece)
+{
+    struct arena_block *block = a->blocks;
+    uintptr_t at = (uintptr_t)piece, first = block ? (uintptr_t)block->bytes : 0;
+    if (block && at >= first && at - first < block->used)
+        block->used = at - first;
+}
+
 void *arena_alloc(struct arena *a, size_t size)
 {
     void *ptr = arena_room(a, size);

@@ -101,6 +101,24 @@ static const char *copy_name(struct binder *b, sv name)
     return name.len > 0 ? memcpy(to, name.ptr, name.len) : to;
 }
 
+static const struct bound_limit_rest *bind_limit_rest(struct binder *b, const struct bound_rule *rule,
+                                                      const struct rule_limit *spec)
+{
+    static const struct bound_limit_rest nothing;
+    if (rule->counter == COUNTER_CELL && !rule->chooses)
+        return &nothing;
+    struct bound_limit_rest *rest = ARENA_NEW(&b->block->keys, struct bound_limit_rest);
+    if (rest && rule->chooses)
+        rest->slice_mark = key_mix(rule->id, spec->max);
+    if (rest && rule->counter != COUNTER_CELL) {
+        char field[STORE_FIELD_MAX];
+        rest->field = arena_copy(&b->block->keys, sv_of(field, field_write(field, spec)));
+        b->no_memory = b->no_memory || !rest->field.ptr;
+    }
+    b->no_memory = b->no_memory || !rest;
+    return rest;
+}
+
 static void bind_limit(struct binder *b, const struct bound_rule *rule, const struct rule_limit *spec, bool first)
 {
     struct bound_limit *limit = b->next++;
@@ -111,18 +129,10 @@ static void bind_limit(struct binder *b, const struct bound_rule *rule, const st
                                    .first = first,
                                    .number = b->block_number << BOUND_PLACE_BITS | (uint32_t)(limit - b->block->limits),
                                    .spec = spec,
-                                   .unit = spec->cost_unit };
+                                   .rest = bind_limit_rest(b, rule, spec) };
     limit->counts_other = spec->cost_unit.len > 0 || spec->algorithm == LIMIT_CONCURRENT;
     limit_init(&limit->limit, spec->algorithm, spec->given ? LIMIT_MAX_MAX : spec->max, spec->burst, spec->per_us);
     limit->limit.overdraft = spec->overdraft;
-    limit->cost_most = spec->overdraft ? limit_overdraft_cost(&limit->limit) : WEIR_AMOUNT_MAX;
-    if (rule->chooses)
-        limit->slice_mark = key_mix(rule->id, spec->max);
-    if (rule->counter == COUNTER_CELL)
-        return;
-    char field[STORE_FIELD_MAX];
-    limit->field = arena_copy(&b->block->keys, sv_of(field, field_write(field, spec)));
-    b->no_memory = b->no_memory || !limit->field.ptr;
 }
 
 static struct bound_set bind_set(struct binder *b, struct bound_rule *rule, const struct rule_limit *specs, size_t count)
@@ -740,7 +750,7 @@ uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_r
     if (limit->limit.algorithm == LIMIT_CONCURRENT)
         return request->cost > 0 || request->cost_count > 0;
     for (size_t i = 0; i < request->cost_count; i++)
-        if (sv_eq(request->costs[i].unit, limit->unit))
+        if (sv_eq(request->costs[i].unit, limit->spec->cost_unit))
             return request->costs[i].amount;
     return 0;
 }

@@ -16,29 +16,32 @@ struct window_cache {
 /* Names that verdicts have are followed by zeros, to a multiple of so many bytes: they are copied in such pieces. */
 enum { NAME_PIECE = 16 };
 
-/* A decision reads the first three cache lines, of a window only the first and the third. Where each request meets another
+/* What few limits have: those of rules that are leased or exact, or have several sets of limits. */
+struct bound_limit_rest {
+    sv field; /* its name in the store; only of leased and exact rules */
+    uint64_t
+        slice_mark; /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
+};
+
+/* A decision reads three cache lines, of a window only the first and the third. Where each request meets another
  * rule, these come from memory. */
 struct bound_limit {
     _Alignas(64) struct limit limit;
+    const struct rule_limit *spec;
+
     uint64_t id;      /* hash of the cell's identity but for the subject's values */
     const char *name; /* of spec, as verdict_copy() wants it; that of a rule's own set lies beside the rule's id */
-    /* A cost above cost_most counts as limit_cost_over() says. */
-    uint64_t cost_most;
+    uint32_t number;  /* see bound_limit_at() */
     uint8_t name_len;
     bool unnamed;      /* the rules do not name it */
     bool first;        /* of its set */
     bool counts_other; /* it counts something else than the cost in requests */
-    uint32_t number;   /* see bound_limit_at() */
     struct window_cache cache;
-
-    const struct rule_limit *spec;
-    sv field; /* its name in the store; only of leased and exact rules */
-    uint64_t
-        slice_mark; /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
-    sv unit;        /* what it counts; empty: requests, or what is in flight */
+    const struct bound_limit_rest *rest; /* never NULL */
     struct policy_text *policy; /* made when headers first need it: see src/present/headers.c; freed with the rules */
 };
-_Static_assert(offsetof(struct bound_limit, spec) == 192, "what a decision reads is in three lines");
+_Static_assert(offsetof(struct bound_limit, id) == 128, "of a window the first and the third line are read");
+_Static_assert(sizeof(struct bound_limit) == 192, "three lines");
 
 /* The kinds of counters: see counter.h. */
 enum counter_kind {
@@ -274,14 +277,14 @@ static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subjec
 {
     return key_mix(limit->id, subject);
 }
-/* Returns what a cost above cost_most counts as: one that never passes, or, with overdraft, the most that can be owed. */
-static inline uint64_t limit_cost_over(const struct bound_limit *limit)
-{
-    return limit->limit.overdraft ? limit->cost_most : WEIR_AMOUNT_MAX + 1;
-}
+/* Returns what a cost counts as: one that is too high never passes, or is, with overdraft, the most that can be owed. */
 static inline uint64_t limit_cost_within(const struct bound_limit *limit, uint64_t cost)
 {
-    return __builtin_expect(cost <= limit->cost_most, 1) ? cost : limit_cost_over(limit);
+    if (__builtin_expect(limit->limit.overdraft, 0)) {
+        uint64_t most = limit_overdraft_cost(&limit->limit);
+        return cost <= most ? cost : most;
+    }
+    return cost <= WEIR_AMOUNT_MAX ? cost : WEIR_AMOUNT_MAX + 1;
 }
 /* Returns what a request costs a limit: at most WEIR_AMOUNT_MAX + 1, which never passes, so that no sum of counts
  * overflows. A limit with overdraft has a smaller bound, and passes it: see limit_overdraft_cost. */

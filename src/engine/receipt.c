@@ -148,7 +148,7 @@ static inline struct weir_charged *add(struct making *m, const struct counter *c
                                       .origin = origin,
                                       .rate = receipt_rate(counter_limit(c)),
                                       .cost = c->ask.cost,
-                                      .unit = c->limit->unit.len > 0 ? receipt_unit(c->limit->unit) : 0,
+                                      .unit = c->limit->spec->cost_unit.len > 0 ? receipt_unit(c->limit->spec->cost_unit) : 0,
                                       .how = how };
     return charged;
 }

@@ -16,7 +16,7 @@
 /* A copy of the table does not find the slices that the original was lent. */
 uint64_t slice_cell_of(const struct cells *cells, const struct bound_limit *limit, uint64_t subject)
 {
-    return cell_key(limit, subject ^ SLICE_MARK ^ cells_identity(cells) ^ limit->slice_mark);
+    return cell_key(limit, subject ^ SLICE_MARK ^ cells_identity(cells) ^ limit->rest->slice_mark);
 }
 
 uint64_t standin_cell_of(const struct bound_limit *limit, uint64_t subject)
@@ -165,7 +165,7 @@ sv remote_key(const struct decision *d, const struct counter *c)
 sv remote_field(const struct decision *d, const struct counter *c)
 {
     if (__builtin_expect(!c->given, 1))
-        return c->limit->field;
+        return c->limit->rest->field;
     const struct remote_counter *rc = remote_of(d, c);
     return sv_of(rc->field, rc->field_len);
 }

@@ -98,7 +98,7 @@ LIMIT_HOT void name_limit(const struct decision *d, const struct counter *c, con
     copy_name(v->limit, sizeof v->limit, c->limit->name, c->limit->name_len);
     v->unit[0] = '\0';
     if (__builtin_expect(c->limit->counts_other, 0))
-        copy_text(v->unit, sizeof v->unit, c->limit->unit);
+        copy_text(v->unit, sizeof v->unit, c->limit->spec->cost_unit);
 }
 
 static bool longer(int64_t a_us, int64_t b_us)

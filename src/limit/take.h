@@ -30,7 +30,7 @@ struct limit_level {
 /* Whether everything has come back by now, by an estimate that is a microsecond or two late. */
 LIMIT_HOT bool limit_drained(const struct limit *l, uint64_t used, uint64_t elapsed_us)
 {
-    return elapsed_us > (uint64_t)((limit_wide)used * l->drain_factor >> 64) + l->drain_extra_us;
+    return elapsed_us > (uint64_t)((limit_wide)used * l->drain_factor >> 64) + 1 && l->drain_factor > 0;
 }
 
 /* Whether the state counts in the limit's parts. Unused states of coarse limits do not: they are all zero. */
@@ -416,12 +416,13 @@ LIMIT_HOT struct limit_outlook limit_outlook(const struct limit *l, struct limit
 /* ---- the quick way ---- */
 
 /* Tokens that came back in the current step matter only for buckets that are nearly empty or nearly full. A state in other
- * parts is more than quick_units. */
+ * parts is more than the capacity. Where a charge rounds, the quick way is for unused states. */
 LIMIT_HOT bool limit_quick_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost,
                                   struct limit_quick *ret)
 {
     uint64_t elapsed = (uint64_t)now_us - s.time, was = s.data - l->base, units = cost * l->token, used = units;
-    if (__builtin_expect(s.time > (uint64_t)now_us || was > l->quick_units || cost > l->capacity, 0))
+    if (__builtin_expect(s.time > (uint64_t)now_us || was > (l->step_fine ? l->capacity_units : 0) || cost > l->capacity,
+                         0))
         return false;
     ret->next.time = (uint64_t)now_us;
     if (!limit_drained(l, was, elapsed)) {

@@ -29,6 +29,8 @@ struct reader {
     size_t errors;            /* so far */
     size_t regexes;           /* so far */
     enum attribute attribute; /* of the condition at hand */
+    struct rule_by *last_by;  /* of the rule before */
+    size_t last_by_count;
 
     /* The override that is being read: errors begin with "override of rule ID for SUBJECT". */
     size_t override_number; /* from 1; 0: not in an override */
