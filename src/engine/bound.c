@@ -41,7 +41,7 @@ static uint64_t rule_id(const struct hash_key *key, const struct rule *rule)
 /* Nor with this one. */
 #define PENALTY_MARK (UINT64_MAX - 9)
 
-static uint64_t penalty_id(const struct hash_key *key, const struct rule *rule)
+uint64_t penalty_id(const struct hash_key *key, const struct rule *rule)
 {
     struct hash h;
     hash_init(&h, key);
@@ -89,6 +89,20 @@ struct binder {
     bool no_memory;
 };
 
+static const struct bound_rule_rest no_rest;
+
+/* rule->rest, to write what the rule has. Before all else of the rule is bound, too. NULL: no memory. */
+static struct bound_rule_rest *rest_of(struct bound *bound, struct bound_rule *rule)
+{
+    if (rule->rest == &no_rest) {
+        struct bound_rule_rest *rest = ARENA_NEW(&bound->blocks[bound->block_count - 1]->keys, struct bound_rule_rest);
+        if (!rest)
+            return NULL;
+        rule->rest = rest;
+    }
+    return (struct bound_rule_rest *)rule->rest;
+}
+
 /* Copies a name for verdicts. The id of a rule and the names of its limits are copied one after another, so they are in one
  * or two cache lines; where they come from they are anywhere. */
 static const char *copy_name(struct binder *b, sv name)
@@ -109,7 +123,7 @@ static const struct bound_limit_rest *bind_limit_rest(struct binder *b, const st
         return &nothing;
     struct bound_limit_rest *rest = ARENA_NEW(&b->block->keys, struct bound_limit_rest);
     if (rest && rule->chooses)
-        rest->slice_mark = key_mix(rule->id, spec->max);
+        rest->slice_mark = key_mix(rule->rest->id, spec->max);
     if (rest && rule->counter != COUNTER_CELL) {
         char field[STORE_FIELD_MAX];
         rest->field = arena_copy(&b->block->keys, sv_of(field, field_write(field, spec)));
@@ -172,38 +186,62 @@ static void note_units(const struct bound_set *set, bool *units, bool *slots)
     }
 }
 
-static void bind_plans(struct binder *b, const struct rule *rule, struct bound_rule *ret)
+/* What the rule counts beside requests, in its own limits and in those of its plans. */
+static void note_rule_units(struct bound_rule *rule)
+{
+    bool units = false, slots = false;
+    note_units(&rule->own, &units, &slots);
+    for (size_t i = 0; rule->rest->plans && i < rule->rule->plan_count; i++)
+        note_units(&rule->rest->plans[i], &units, &slots);
+    rule->units = units;
+    rule->slots = slots;
+}
+
+static void bind_plans(struct binder *b, const struct rule *rule, struct bound_rule *ret, struct bound_rule_rest *rest)
 {
     struct bound_set *plans = ARENA_ARRAY(&b->block->keys, struct bound_set, rule->plan_count);
     b->no_memory = b->no_memory || !plans;
-    for (size_t i = 0; plans && i < rule->plan_count; i++) {
+    for (size_t i = 0; plans && i < rule->plan_count; i++)
         plans[i] = bind_set(b, ret, rule->plans[i].limits, rule->plans[i].limit_count);
-        note_units(&plans[i], &ret->units, &ret->slots);
-    }
-    ret->plans = plans;
+    rest->plans = plans;
     ret->by_path = is_path(&rule->plan);
     if (ret->by_path)
-        ret->plan_names = spell_plans(b, rule);
+        rest->plan_names = spell_plans(b, rule);
+}
+
+/* NULL: there is nothing to write, or no memory. */
+static struct bound_rule_rest *bind_rest(struct binder *b, const struct rule *rule, struct bound_rule *ret)
+{
+    if (!ret->chooses && !ret->penalises && ret->counter == COUNTER_CELL)
+        return NULL;
+    struct bound_rule_rest *rest = rest_of(b->bound, ret);
+    if (rest) {
+        rest->id = rule_id(b->key, rule);
+        rest->penalty_id = penalty_id(b->key, rule);
+    }
+    if (rest && ret->counter != COUNTER_CELL) {
+        char end[KEY_END_MAX];
+        rest->key_end = arena_copy(&b->block->keys, sv_of(end, key_write_end(end, rule)));
+        b->no_memory = b->no_memory || !rest->key_end.ptr;
+    }
+    b->no_memory = b->no_memory || !rest;
+    return rest;
 }
 
 static void bind_rule(struct binder *b, const struct rule *rule, struct bound_rule *ret)
 {
     ret->chooses = ret->overridden || rule->plan_count > 0;
-    ret->name.ptr = copy_name(b, rule->id);
+    struct bound_rule_rest *rest = bind_rest(b, rule, ret);
+    ret->name = copy_name(b, rule->id);
     ret->own = bind_set(b, ret, rule->limits, rule->limit_count);
-    note_units(&ret->own, &ret->units, &ret->slots);
-    if (rule->plan_count > 0)
-        bind_plans(b, rule, ret);
+    if (rest && rule->plan_count > 0)
+        bind_plans(b, rule, ret, rest);
+    note_rule_units(ret);
     for (size_t k = 0; k < rule->by_count; k++)
         ret->by_path = ret->by_path || is_path(&rule->by[k]);
     ret->one_cell = ret->mode == MODE_ENFORCE && ret->counter == COUNTER_CELL && ret->own.limit_count == 1 &&
                     !ret->own.limits->counts_other && !ret->chooses && !ret->special && !ret->by_path &&
-                    ret->replace_count == 0;
-    if (ret->counter == COUNTER_CELL)
-        return;
-    char end[KEY_END_MAX];
-    ret->key_end = arena_copy(&b->block->keys, sv_of(end, key_write_end(end, rule)));
-    b->no_memory = b->no_memory || !ret->key_end.ptr;
+                    ret->rest->replace_count == 0;
 }
 
 static uint16_t refusal_status(const struct rules *rules, const struct rule *rule)
@@ -238,14 +276,13 @@ static struct bound_rule init_rule(const struct binder *b, const struct rule *ru
 {
     struct bound_rule ret = {
         .rule = rule,
-        .name = rule->id,
+        .name_len = (uint8_t)rule->id.len,
         .status = refusal_status(ruleset_rules(b->bound->ruleset), rule),
         .mode = rule->mode,
         .by_class = by_class,
         .counter = counter_of(rule, b->bound->sharing),
-        .id = rule_id(b->key, rule),
         .penalises = rule->rest->penalty.after > 0 && rule->mode == MODE_ENFORCE,
-        .penalty_id = penalty_id(b->key, rule),
+        .rest = &no_rest,
         .given = rule_limit_is_given(rule),
     };
     bind_by(rule, &ret);
@@ -288,7 +325,7 @@ static void note_rule(struct bound *bound, const struct bound_rule *rule)
     bound->remote = bound->remote || rule->counter != COUNTER_CELL;
     bound->units = bound->units || rule->units;
     bound->slots = bound->slots || rule->slots;
-    bound->leaves_out = bound->leaves_out || rule->given || rule->replace_count > 0;
+    bound->leaves_out = bound->leaves_out || rule->given || rule->rest->replace_count > 0;
 }
 
 /* Instead of sharing it. */
@@ -299,8 +336,8 @@ static void init_again(struct binder *b, uint32_t i)
     b->bound->rules[i] = init_rule(b, rules->rules[i], old->by_class);
     b->fresh[b->fresh_count++] = i;
     b->bound->limits_in_use -= old->own.limit_count;
-    for (size_t k = 0; old->plans && k < old->rule->plan_count; k++)
-        b->bound->limits_in_use -= old->plans[k].limit_count;
+    for (size_t k = 0; old->rest->plans && k < old->rule->plan_count; k++)
+        b->bound->limits_in_use -= old->rest->plans[k].limit_count;
 }
 
 /* Takes over rules that have not changed; those that replace others depend on the ids of these, and are bound again. */
@@ -312,7 +349,7 @@ static void share_rules(struct binder *b)
     bound->limits_in_use = b->before->limits_in_use;
     for (uint32_t i = 0; i < rules->rule_count; i++) {
         const struct bound_rule *old = &b->before->rules[i];
-        if (old->rule != rules->rules[i] || old->replaces) {
+        if (old->rule != rules->rules[i] || old->rest->replaces) {
             init_again(b, i);
             continue;
         }
@@ -376,8 +413,8 @@ static int compare_numbers(const void *a, const void *b)
 
 bool bound_replaces(const struct bound_rule *rule, uint32_t replaced)
 {
-    return rule->replace_count > 0 &&
-           bsearch(&replaced, rule->replaces, rule->replace_count, sizeof replaced, compare_numbers);
+    return rule->rest->replace_count > 0 &&
+           bsearch(&replaced, rule->rest->replaces, rule->rest->replace_count, sizeof replaced, compare_numbers);
 }
 
 static bool bind_replaces(struct bound *bound, const struct rule_name *names, const struct rule *from,
@@ -385,16 +422,19 @@ static bool bind_replaces(struct bound *bound, const struct rule_name *names, co
 {
     size_t rules = ruleset_rules(bound->ruleset)->rule_count;
     uint32_t *list = ARENA_ARRAY(&bound->blocks[bound->block_count - 1]->keys, uint32_t, from->rest->replace_count);
-    for (size_t i = 0; list && i < from->rest->replace_count; i++) {
+    struct bound_rule_rest *rest = rest_of(bound, rule);
+    if (!list || !rest)
+        return false;
+    for (size_t i = 0; i < from->rest->replace_count; i++) {
         const struct bound_rule *other = find_name(names, rules, from->rest->replaces[i]);
         if (other && other != rule)
-            list[rule->replace_count++] = (uint32_t)(other - bound->rules);
+            list[rest->replace_count++] = (uint32_t)(other - bound->rules);
     }
-    if (rule->replace_count > 1)
-        qsort(list, rule->replace_count, sizeof *list, compare_numbers);
-    rule->replaces = list;
-    bound->replaces = bound->replaces || rule->replace_count > 0;
-    return list;
+    if (rest->replace_count > 1)
+        qsort(list, rest->replace_count, sizeof *list, compare_numbers);
+    rest->replaces = list;
+    bound->replaces = bound->replaces || rest->replace_count > 0;
+    return true;
 }
 
 /* Returns false if out of memory. */
@@ -491,7 +531,7 @@ static uint64_t effect_hash(const struct binder *b, const struct bound_rule *rul
 {
     struct hash h;
     hash_init(&h, b->key);
-    hash_word(&h, rule->id + o->kind);
+    hash_word(&h, rule->rest->id + o->kind);
     hash_word(&h, (uint64_t)o->expires_us);
     for (size_t i = 0; i < o->limit_count; i++) {
         const struct rule_limit *limit = &o->limits[i];
@@ -534,7 +574,7 @@ static void bind_override(struct binder *b, struct bound_rule *rule, uint32_t in
     uint64_t subject;
     if (!override_subject(b, rule->rule, override, &subject))
         return;
-    uint64_t key = key_mix(rule->id, subject);
+    uint64_t key = key_mix(rule->rest->id, subject);
     size_t slot = override_first_slot(table, key);
     for (; (earlier = override_next(table, key, &slot)); count++, last = earlier)
         if (override->expires_us <= table->effects[earlier->effect].expires_us)

@@ -63,16 +63,27 @@ struct bound_set {
 
 enum { BOUND_BY_PLAIN = 3 };
 
-/* A decision reads the first cache line, unless the rule has something out of the ordinary. */
+/* What few rules have: those with plans, overrides or a penalty, those that replace others or count in the store. */
+struct bound_rule_rest {
+    const uint32_t *replaces; /* the rules that do not count where this one applies, by their number, rising */
+    uint32_t replace_count;
+    const struct bound_set *plans; /* as in `rule` */
+    const sv *plan_names;          /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
+    uint64_t id;                   /* hash of the rule's id */
+    uint64_t penalty_id;           /* as the id of a limit, for the cell of a subject's penalty */
+    sv key_end;                    /* of its keys in the store: see keys.h */
+};
+
+/* One cache line, which is all that a decision reads unless the rule has something out of the ordinary. It is copied for
+ * each version of the rules. */
 struct bound_rule {
     _Alignas(64) struct bound_set own;
-    uint32_t by_class;             /* equal for rules with the same `by`: their subjects are hashed once */
-    uint32_t limit_most;           /* in one of its sets */
-    enum rule_mode mode : 8;       /* copies from `rule`, so that a decision need not read it */
-    enum counter_kind counter : 8; /* of its limits, whatever set they are in */
-    bool by_path;                  /* or by route: it counts for every reading of the path that it matches */
-    bool chooses;                  /* it has plans or overrides: bound_choose() says which limits count */
-    bool overridden;
+    uint32_t by_class;                /* equal for rules with the same `by`: their subjects are hashed once */
+    uint32_t limit_most;              /* in one of its sets */
+    enum rule_mode mode : 8;          /* copies from `rule`, so that a decision need not read it */
+    enum counter_kind counter : 8;    /* of its limits, whatever set they are in */
+    bool by_path;                     /* or by route: it counts for every reading of the path that it matches */
+    bool chooses;                     /* it has plans or overrides: bound_choose() says which limits count */
     bool penalises;                   /* it has a penalty, and is enforced */
     bool given;                       /* requests bring its limit; it does not apply to one that brings none */
     bool special;                     /* it penalises, or its limit is given */
@@ -80,20 +91,15 @@ struct bound_rule {
     uint16_t status;                  /* of its refusals */
     uint8_t plain_by_count;           /* UINT8_MAX: `by` of the rule says what it counts by; else … */
     uint8_t plain_by[BOUND_BY_PLAIN]; /* … these, none of which has a name: enum attribute */
-    sv name;                          /* the rule's id, as verdict_copy() wants it */
+    uint8_t name_len;
+    bool overridden : 1;
+    bool units : 1, slots : 1; /* some limit of its own or of its plans counts something else than requests; slots */
+    const char *name;          /* the rule's id, as verdict_copy() wants it */
     const struct rule *rule;
-
-    const uint32_t *replaces; /* the rules that do not count where this one applies, by their number, rising */
-    uint32_t replace_count;
-    bool units, slots;             /* some limit of its own or of its plans counts something else than requests; slots */
-    const struct bound_set *plans; /* as in `rule` */
-    const sv *plan_names;          /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
-    uint64_t id;                   /* hash of the rule's id */
-    uint64_t penalty_id;           /* as the id of a limit, for the cell of a subject's penalty */
-    sv key_end;                    /* of its keys in the store: see keys.h */
+    const struct bound_rule_rest *rest; /* never NULL */
 };
-_Static_assert(sizeof(struct bound_rule) == 128, "copied for each version of the rules");
-_Static_assert(offsetof(struct bound_rule, replaces) == 64, "what a decision reads is in one line");
+_Static_assert(sizeof(struct bound_rule) == 64, "one cache line");
+_Static_assert(WEIR_ID_MAX <= UINT8_MAX, "name_len");
 
 /* The effect of an override. Many overrides share one effect, which then stays in the cache. */
 struct override_effect {
@@ -230,6 +236,8 @@ static inline const struct bound_limit *bound_next_limit(const struct bound *bou
     }
     return NULL;
 }
+/* As the id of a limit, for the cell of a subject's penalty: also that of a rule that has no penalty any more. */
+uint64_t penalty_id(const struct hash_key *key, const struct rule *rule);
 /* The bound rule of this id, or NULL. */
 const struct bound_rule *bound_find(const struct bound *bound, sv id);
 

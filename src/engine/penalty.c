@@ -211,7 +211,7 @@ struct penalty_view penalty_begin(struct cells *cells, const struct bound_rule *
 
 bool penalty_forget(struct cells *cells, const struct bound_rule *rule, uint64_t subject)
 {
-    return cells_forget(cells, penalty_cell(rule, subject));
+    return cells_forget(cells, key_mix(penalty_id(cells_hash_key(cells), rule->rule), subject));
 }
 
 /* ---- of a decision ---- */

@@ -32,7 +32,7 @@ uint64_t debt_cell_of(const struct bound_limit *limit, uint64_t subject)
 /* Slices of a limit that requests bring are lent for one `max`, too. */
 uint64_t slice_cell(const struct decision *d, const struct counter *c)
 {
-    uint64_t mark = c->given ? key_mix(c->rule->id, c->numbers.max) : 0;
+    uint64_t mark = c->given ? key_mix(c->rule->rest->id, c->numbers.max) : 0;
     return slice_cell_of(d->bound->cells, c->limit, counter_subject(c) ^ mark);
 }
 
