@@ -68,7 +68,7 @@ struct limit {
     uint64_t capacity; /* of a bucket: burst; else max */
     /* used × this >> LIMIT_SHARE_SHIFT is its part of the capacity in 1/LIMIT_SHARES; of a bucket: units × this >> 64 */
     uint64_t share_factor;
-    int64_t window_us; /* limit_window_us; 0 for calendar */
+    int64_t window_us; /* limit_window_us; 0 for calendar. Of a window it is per_us, which need not be read, then */
     int64_t spare_us;  /* see struct limit_outlook */
     union {
         uint64_t quick_max; /* of a window: the quick way is for counts below this */

@@ -46,6 +46,19 @@ sv reader_copy_upper(struct reader *r, sv text)
     return copy;
 }
 
+const struct rule_rest rule_no_rest = { 0 };
+
+struct rule_rest *reader_rest(struct reader *r, struct rule *rule)
+{
+    if (rule->rest == &rule_no_rest) {
+        struct rule_rest *rest = reader_alloc(r, sizeof *rest);
+        if (!rest)
+            return NULL;
+        rule->rest = rest;
+    }
+    return (struct rule_rest *)rule->rest;
+}
+
 /* ---- where we are ---- */
 
 static void path_add(struct reader *r, sv text)

@@ -47,19 +47,6 @@ static void read_ignore_case(struct reader *r, const struct node *node, void *re
     read_bool(r, node, ret);
 }
 
-const struct rule_rest rule_no_rest = { 0 };
-
-struct rule_rest *reader_rest(struct reader *r, struct rule *rule)
-{
-    if (rule->rest == &rule_no_rest) {
-        struct rule_rest *rest = reader_alloc(r, sizeof *rest);
-        if (!rest)
-            return NULL;
-        rule->rest = rest;
-    }
-    return (struct rule_rest *)rule->rest;
-}
-
 static void read_rule_except(struct reader *r, const struct node *node, void *ret)
 {
     struct rule_rest *rest = reader_rest(r, ret);

@@ -138,6 +138,8 @@ sv reader_copy(struct reader *r, sv text);
 sv reader_copy_lower(struct reader *r, sv text);
 sv reader_copy_upper(struct reader *r, sv text);
 void *reader_alloc(struct reader *r, size_t size);
+/* rule->rest, to write what the rule has. NULL: no memory. */
+struct rule_rest *reader_rest(struct reader *r, struct rule *rule);
 void *reader_list(struct reader *r, size_t size); /* for `rules` or `overrides` of the set; without zeroes */
 
 /* ---- include.c ---- */
@@ -153,8 +155,6 @@ bool reader_begin(struct reader *r);
 /* The rules, with a sorted report; NULL, and an empty report, if there was no memory. */
 struct rules *reader_end(struct reader *r);
 bool id_valid(const struct node *node);
-/* rule->rest, to write what the rule has. NULL: no memory. */
-struct rule_rest *reader_rest(struct reader *r, struct rule *rule);
 /* `twin`: the id of an earlier rule, the same as this one's. */
 bool read_rule(struct reader *r, const struct node *node, const struct node *twin, struct rule *rule);
 
