@@ -20,9 +20,7 @@ struct subjects {
     struct weir *weir;
     uint64_t count;
     unsigned limits;
-    bool all;                      /* each subject asks for the path of another rule … */
-    char (*paths)[PATH_MAX_BYTES]; /* … of these; else for the first of them */
-    unsigned path_count;
+    bool all;       /* each subject asks for the path of another rule, else all for that of the last one */
     char *texts[2]; /* few rules, many rules */
     unsigned rules[2], in_force;
     struct bench_stream stream;
@@ -61,20 +59,20 @@ static char *make_text(unsigned rules, unsigned limits, uint32_t max)
     return NULL;
 }
 
-static void make_path(char *out, unsigned number)
+/* Returns the end. */
+static inline char *put_sv(char *to, sv text)
 {
-    snprintf(out, PATH_MAX_BYTES, "/api/v1/service%u/resource%u/20417731/bundle?lang=en", number / SPREAD, number % SPREAD);
+    memcpy(to, text.ptr, text.len);
+    return to + text.len;
 }
 
-static bool make_paths(struct subjects *s)
+/* Written anew for each request: a server has it in a buffer that is in the cache. */
+static inline sv make_path(char out[PATH_MAX_BYTES], unsigned number)
 {
-    s->path_count = s->all ? s->rules[1] : 1;
-    s->paths = calloc(s->path_count, sizeof s->paths[0]);
-    if (!s->paths)
-        return false;
-    for (unsigned i = 0; i < s->path_count; i++)
-        make_path(s->paths[i], i + 1 < s->path_count ? i : LAST);
-    return true;
+    char *end = number_put(put_sv(out, SV("/api/v1/service")), number / SPREAD);
+    end = number_put(put_sv(end, SV("/resource")), number % SPREAD);
+    end = put_sv(end, SV("/20417731/bundle?lang=en"));
+    return sv_of(out, (size_t)(end - out));
 }
 
 /* ---- requests ---- */
@@ -91,15 +89,16 @@ struct turn {
     struct weir_request requests[BENCH_TURN];
     struct weir_verdict verdicts[BENCH_TURN];
     char users[BENCH_TURN][16];
+    char paths[BENCH_TURN][PATH_MAX_BYTES];
 };
 
-static void turn_init(struct turn *turn, const struct subjects *s)
+static void turn_init(struct turn *turn)
 {
     for (unsigned i = 0; i < BENCH_TURN; i++) {
         snprintf(turn->users[i], sizeof turn->users[i], "user-");
         turn->requests[i] = (struct weir_request){
             .method = WEIR_STR("GET"),
-            .path = weir_str(s->paths[0]),
+            .path = make_path(turn->paths[i], LAST),
             .host = WEIR_STR("api.example.com"),
             .ip = WEIR_STR("203.0.113.77"),
             .user = { turn->users[i], USER_LEN },
@@ -110,19 +109,25 @@ static void turn_init(struct turn *turn, const struct subjects *s)
     }
 }
 
+/* The last of the rules has another number than its place. */
+static inline unsigned path_of(const struct subjects *s, unsigned rule)
+{
+    return rule + 1 < s->rules[1] ? rule : LAST;
+}
+
 static inline void turn_set(struct turn *turn, unsigned i, const struct subjects *s, uint64_t subject)
 {
     uint64_t x = bench_letters(subject);
     memcpy(turn->users[i] + 5, &x, USER_DIGITS);
     if (s->all)
-        turn->requests[i].path = weir_str(s->paths[subject % s->path_count]);
+        turn->requests[i].path = make_path(turn->paths[i], path_of(s, (unsigned)(subject % s->rules[1])));
 }
 
 static void run_single(struct bench_worker *w, const uint64_t *keys)
 {
     const struct subjects *s = w->subject;
     struct turn turn;
-    turn_init(&turn, s);
+    turn_init(&turn);
     for (const uint64_t *end = keys + BENCH_SLICE; keys < end; keys += BENCH_TURN, w->now_us++) {
         for (unsigned i = 0; i < BENCH_TURN; i++) {
             turn_set(&turn, i, s, keys[i]);
@@ -138,7 +143,7 @@ static void run_reserve(struct bench_worker *w, const uint64_t *keys)
     const struct subjects *s = w->subject;
     struct turn turn;
     struct weir_receipt receipt;
-    turn_init(&turn, s);
+    turn_init(&turn);
     for (unsigned i = 0; i < BENCH_TURN; i++) {
         turn.requests[i].cost = 2;
         turn.requests[i].ttl_ms = 60000;
@@ -158,7 +163,7 @@ static void run_batch(struct bench_worker *w, const uint64_t *keys)
 {
     const struct subjects *s = w->subject;
     struct turn turn;
-    turn_init(&turn, s);
+    turn_init(&turn);
     for (const uint64_t *end = keys + BENCH_SLICE; keys < end; keys += BENCH_TURN, w->now_us++) {
         for (unsigned i = 0; i < BENCH_TURN; i++)
             turn_set(&turn, i, s, keys[i]);
@@ -190,7 +195,7 @@ static void prepare(const struct bench_case *c)
 static void charge_all(struct subjects *s)
 {
     struct turn turn;
-    turn_init(&turn, s);
+    turn_init(&turn);
     for (uint64_t i = 0; i < s->count; i += BENCH_TURN, s->now_us++) {
         unsigned n = s->count - i < BENCH_TURN ? (unsigned)(s->count - i) : BENCH_TURN;
         for (unsigned k = 0; k < n; k++)
@@ -213,7 +218,7 @@ static bool subjects_init(struct subjects *s, const struct bench *bench, uint64_
             return false;
     struct weir_options options = { .size = sizeof options, .rules_text = s->texts[1], .cells_keys = keys };
     struct weir_error error;
-    if (!make_paths(s) || weir_open(&s->weir, &options, &error) < 0 ||
+    if (weir_open(&s->weir, &options, &error) < 0 ||
         !bench_stream_init(&s->stream, NULL, s->count, 1, BENCH_UNIFORM, bench->threads))
         return false;
     charge_all(s);
@@ -223,7 +228,6 @@ static bool subjects_init(struct subjects *s, const struct bench *bench, uint64_
 static void subjects_done(struct subjects *s)
 {
     weir_close(s->weir);
-    free(s->paths);
     free(s->texts[0]);
     free(s->texts[1]);
     bench_stream_done(&s->stream);

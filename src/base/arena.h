@@ -11,11 +11,15 @@ struct arena {
 };
 
 void arena_done(struct arena *a);
-/* Zeroed, aligned for anything; NULL if there is no memory. */
+/* Zeroed, aligned for pointers and numbers of 64 bits; NULL if there is no memory. */
 void *arena_alloc(struct arena *a, size_t size);
 /* The same without zeroes: for what is written at once. */
 void *arena_room(struct arena *a, size_t size);
 void *arena_array(struct arena *a, size_t size, size_t count);
+/* The same for bytes, which are not aligned: texts are many and short. */
+char *arena_text(struct arena *a, size_t size);
+/* Gives back this piece and all that came after it, if that is in one block. */
+void arena_back(struct arena *a, const void *piece);
 /* A copy that ends in NUL. { NULL, 0 } if there is no memory. */
 sv arena_copy(struct arena *a, sv s);
 

@@ -41,7 +41,7 @@ static uint64_t rule_id(const struct hash_key *key, const struct rule *rule)
 /* Nor with this one. */
 #define PENALTY_MARK (UINT64_MAX - 9)
 
-static uint64_t penalty_id(const struct hash_key *key, const struct rule *rule)
+uint64_t penalty_id(const struct hash_key *key, const struct rule *rule)
 {
     struct hash h;
     hash_init(&h, key);
@@ -89,6 +89,20 @@ struct binder {
     bool no_memory;
 };
 
+static const struct bound_rule_rest no_rest;
+
+/* rule->rest, to write what the rule has. Before all else of the rule is bound, too. NULL: no memory. */
+static struct bound_rule_rest *rest_of(struct bound *bound, struct bound_rule *rule)
+{
+    if (rule->rest == &no_rest) {
+        struct bound_rule_rest *rest = ARENA_NEW(&bound->blocks[bound->block_count - 1]->keys, struct bound_rule_rest);
+        if (!rest)
+            return NULL;
+        rule->rest = rest;
+    }
+    return (struct bound_rule_rest *)rule->rest;
+}
+
 /* Copies a name for verdicts. The id of a rule and the names of its limits are copied one after another, so they are in one
  * or two cache lines; where they come from they are anywhere. */
 static const char *copy_name(struct binder *b, sv name)
@@ -101,6 +115,24 @@ static const char *copy_name(struct binder *b, sv name)
     return name.len > 0 ? memcpy(to, name.ptr, name.len) : to;
 }
 
+static const struct bound_limit_rest *bind_limit_rest(struct binder *b, const struct bound_rule *rule,
+                                                      const struct rule_limit *spec)
+{
+    static const struct bound_limit_rest nothing;
+    if (rule->counter == COUNTER_CELL && !rule->chooses)
+        return &nothing;
+    struct bound_limit_rest *rest = ARENA_NEW(&b->block->keys, struct bound_limit_rest);
+    if (rest && rule->chooses)
+        rest->slice_mark = key_mix(rule->rest->id, spec->max);
+    if (rest && rule->counter != COUNTER_CELL) {
+        char field[STORE_FIELD_MAX];
+        rest->field = arena_copy(&b->block->keys, sv_of(field, field_write(field, spec)));
+        b->no_memory = b->no_memory || !rest->field.ptr;
+    }
+    b->no_memory = b->no_memory || !rest;
+    return rest;
+}
+
 static void bind_limit(struct binder *b, const struct bound_rule *rule, const struct rule_limit *spec, bool first)
 {
     struct bound_limit *limit = b->next++;
@@ -111,18 +143,10 @@ static void bind_limit(struct binder *b, const struct bound_rule *rule, const st
                                    .first = first,
                                    .number = b->block_number << BOUND_PLACE_BITS | (uint32_t)(limit - b->block->limits),
                                    .spec = spec,
-                                   .unit = spec->cost_unit };
+                                   .rest = bind_limit_rest(b, rule, spec) };
     limit->counts_other = spec->cost_unit.len > 0 || spec->algorithm == LIMIT_CONCURRENT;
     limit_init(&limit->limit, spec->algorithm, spec->given ? LIMIT_MAX_MAX : spec->max, spec->burst, spec->per_us);
     limit->limit.overdraft = spec->overdraft;
-    limit->cost_most = spec->overdraft ? limit_overdraft_cost(&limit->limit) : WEIR_AMOUNT_MAX;
-    if (rule->chooses)
-        limit->slice_mark = key_mix(rule->id, spec->max);
-    if (rule->counter == COUNTER_CELL)
-        return;
-    char field[STORE_FIELD_MAX];
-    limit->field = arena_copy(&b->block->keys, sv_of(field, field_write(field, spec)));
-    b->no_memory = b->no_memory || !limit->field.ptr;
 }
 
 static struct bound_set bind_set(struct binder *b, struct bound_rule *rule, const struct rule_limit *specs, size_t count)
@@ -162,43 +186,67 @@ static void note_units(const struct bound_set *set, bool *units, bool *slots)
     }
 }
 
-static void bind_plans(struct binder *b, const struct rule *rule, struct bound_rule *ret)
+/* What the rule counts beside requests, in its own limits and in those of its plans. */
+static void note_rule_units(struct bound_rule *rule)
+{
+    bool units = false, slots = false;
+    note_units(&rule->own, &units, &slots);
+    for (size_t i = 0; rule->rest->plans && i < rule->rule->plan_count; i++)
+        note_units(&rule->rest->plans[i], &units, &slots);
+    rule->units = units;
+    rule->slots = slots;
+}
+
+static void bind_plans(struct binder *b, const struct rule *rule, struct bound_rule *ret, struct bound_rule_rest *rest)
 {
     struct bound_set *plans = ARENA_ARRAY(&b->block->keys, struct bound_set, rule->plan_count);
     b->no_memory = b->no_memory || !plans;
-    for (size_t i = 0; plans && i < rule->plan_count; i++) {
+    for (size_t i = 0; plans && i < rule->plan_count; i++)
         plans[i] = bind_set(b, ret, rule->plans[i].limits, rule->plans[i].limit_count);
-        note_units(&plans[i], &ret->units, &ret->slots);
-    }
-    ret->plans = plans;
+    rest->plans = plans;
     ret->by_path = is_path(&rule->plan);
     if (ret->by_path)
-        ret->plan_names = spell_plans(b, rule);
+        rest->plan_names = spell_plans(b, rule);
+}
+
+/* NULL: there is nothing to write, or no memory. */
+static struct bound_rule_rest *bind_rest(struct binder *b, const struct rule *rule, struct bound_rule *ret)
+{
+    if (!ret->chooses && !ret->penalises && ret->counter == COUNTER_CELL)
+        return NULL;
+    struct bound_rule_rest *rest = rest_of(b->bound, ret);
+    if (rest) {
+        rest->id = rule_id(b->key, rule);
+        rest->penalty_id = penalty_id(b->key, rule);
+    }
+    if (rest && ret->counter != COUNTER_CELL) {
+        char end[KEY_END_MAX];
+        rest->key_end = arena_copy(&b->block->keys, sv_of(end, key_write_end(end, rule)));
+        b->no_memory = b->no_memory || !rest->key_end.ptr;
+    }
+    b->no_memory = b->no_memory || !rest;
+    return rest;
 }
 
 static void bind_rule(struct binder *b, const struct rule *rule, struct bound_rule *ret)
 {
     ret->chooses = ret->overridden || rule->plan_count > 0;
-    ret->name.ptr = copy_name(b, rule->id);
+    struct bound_rule_rest *rest = bind_rest(b, rule, ret);
+    ret->name = copy_name(b, rule->id);
     ret->own = bind_set(b, ret, rule->limits, rule->limit_count);
-    note_units(&ret->own, &ret->units, &ret->slots);
-    if (rule->plan_count > 0)
-        bind_plans(b, rule, ret);
+    if (rest && rule->plan_count > 0)
+        bind_plans(b, rule, ret, rest);
+    note_rule_units(ret);
     for (size_t k = 0; k < rule->by_count; k++)
         ret->by_path = ret->by_path || is_path(&rule->by[k]);
     ret->one_cell = ret->mode == MODE_ENFORCE && ret->counter == COUNTER_CELL && ret->own.limit_count == 1 &&
                     !ret->own.limits->counts_other && !ret->chooses && !ret->special && !ret->by_path &&
-                    ret->replace_count == 0;
-    if (ret->counter == COUNTER_CELL)
-        return;
-    char end[KEY_END_MAX];
-    ret->key_end = arena_copy(&b->block->keys, sv_of(end, key_write_end(end, rule)));
-    b->no_memory = b->no_memory || !ret->key_end.ptr;
+                    ret->rest->replace_count == 0;
 }
 
 static uint16_t refusal_status(const struct rules *rules, const struct rule *rule)
 {
-    uint16_t status = rule->reject.status ? rule->reject.status : rules->settings.reject.status;
+    uint16_t status = rule->rest->reject.status ? rule->rest->reject.status : rules->settings.reject.status;
     return status ? status : 429;
 }
 
@@ -217,7 +265,7 @@ static void bind_by(const struct rule *rule, struct bound_rule *ret)
 /* Returns the bits of the attributes on which it depends whether the rule applies, but for those that it counts by. */
 static uint32_t attributes_matched(const struct rule *rule)
 {
-    uint32_t bits = rule->except.user_count > 0 ? UINT32_C(1) << ATTR_USER : 0;
+    uint32_t bits = rule->rest->except.user_count > 0 ? UINT32_C(1) << ATTR_USER : 0;
     for (size_t i = 0; i < rule->match.condition_count; i++)
         bits |= UINT32_C(1) << rule->match.conditions[i].attribute;
     return bits;
@@ -228,14 +276,13 @@ static struct bound_rule init_rule(const struct binder *b, const struct rule *ru
 {
     struct bound_rule ret = {
         .rule = rule,
-        .name = rule->id,
+        .name_len = (uint8_t)rule->id.len,
         .status = refusal_status(ruleset_rules(b->bound->ruleset), rule),
         .mode = rule->mode,
         .by_class = by_class,
         .counter = counter_of(rule, b->bound->sharing),
-        .id = rule_id(b->key, rule),
-        .penalises = rule->penalty.after > 0 && rule->mode == MODE_ENFORCE,
-        .penalty_id = penalty_id(b->key, rule),
+        .penalises = rule->rest->penalty.after > 0 && rule->mode == MODE_ENFORCE,
+        .rest = &no_rest,
         .given = rule_limit_is_given(rule),
     };
     bind_by(rule, &ret);
@@ -278,7 +325,7 @@ static void note_rule(struct bound *bound, const struct bound_rule *rule)
     bound->remote = bound->remote || rule->counter != COUNTER_CELL;
     bound->units = bound->units || rule->units;
     bound->slots = bound->slots || rule->slots;
-    bound->leaves_out = bound->leaves_out || rule->given || rule->replace_count > 0;
+    bound->leaves_out = bound->leaves_out || rule->given || rule->rest->replace_count > 0;
 }
 
 /* Instead of sharing it. */
@@ -289,8 +336,8 @@ static void init_again(struct binder *b, uint32_t i)
     b->bound->rules[i] = init_rule(b, rules->rules[i], old->by_class);
     b->fresh[b->fresh_count++] = i;
     b->bound->limits_in_use -= old->own.limit_count;
-    for (size_t k = 0; old->plans && k < old->rule->plan_count; k++)
-        b->bound->limits_in_use -= old->plans[k].limit_count;
+    for (size_t k = 0; old->rest->plans && k < old->rule->plan_count; k++)
+        b->bound->limits_in_use -= old->rest->plans[k].limit_count;
 }
 
 /* Takes over rules that have not changed; those that replace others depend on the ids of these, and are bound again. */
@@ -302,7 +349,7 @@ static void share_rules(struct binder *b)
     bound->limits_in_use = b->before->limits_in_use;
     for (uint32_t i = 0; i < rules->rule_count; i++) {
         const struct bound_rule *old = &b->before->rules[i];
-        if (old->rule != rules->rules[i] || old->replaces) {
+        if (old->rule != rules->rules[i] || old->rest->replaces) {
             init_again(b, i);
             continue;
         }
@@ -366,25 +413,28 @@ static int compare_numbers(const void *a, const void *b)
 
 bool bound_replaces(const struct bound_rule *rule, uint32_t replaced)
 {
-    return rule->replace_count > 0 &&
-           bsearch(&replaced, rule->replaces, rule->replace_count, sizeof replaced, compare_numbers);
+    return rule->rest->replace_count > 0 &&
+           bsearch(&replaced, rule->rest->replaces, rule->rest->replace_count, sizeof replaced, compare_numbers);
 }
 
 static bool bind_replaces(struct bound *bound, const struct rule_name *names, const struct rule *from,
                           struct bound_rule *rule)
 {
     size_t rules = ruleset_rules(bound->ruleset)->rule_count;
-    uint32_t *list = ARENA_ARRAY(&bound->blocks[bound->block_count - 1]->keys, uint32_t, from->replace_count);
-    for (size_t i = 0; list && i < from->replace_count; i++) {
-        const struct bound_rule *other = find_name(names, rules, from->replaces[i]);
+    uint32_t *list = ARENA_ARRAY(&bound->blocks[bound->block_count - 1]->keys, uint32_t, from->rest->replace_count);
+    struct bound_rule_rest *rest = rest_of(bound, rule);
+    if (!list || !rest)
+        return false;
+    for (size_t i = 0; i < from->rest->replace_count; i++) {
+        const struct bound_rule *other = find_name(names, rules, from->rest->replaces[i]);
         if (other && other != rule)
-            list[rule->replace_count++] = (uint32_t)(other - bound->rules);
+            list[rest->replace_count++] = (uint32_t)(other - bound->rules);
     }
-    if (rule->replace_count > 1)
-        qsort(list, rule->replace_count, sizeof *list, compare_numbers);
-    rule->replaces = list;
-    bound->replaces = bound->replaces || rule->replace_count > 0;
-    return list;
+    if (rest->replace_count > 1)
+        qsort(list, rest->replace_count, sizeof *list, compare_numbers);
+    rest->replaces = list;
+    bound->replaces = bound->replaces || rest->replace_count > 0;
+    return true;
 }
 
 /* Returns false if out of memory. */
@@ -394,7 +444,7 @@ static bool bind_replacing(struct binder *b)
     CLEANUP_FREE struct rule_name *names = NULL;
     for (size_t k = 0; k < b->fresh_count; k++) {
         uint32_t i = b->fresh[k];
-        if (rules->rules[i]->replace_count == 0)
+        if (rules->rules[i]->rest->replace_count == 0)
             continue;
         if (!names && !(names = sort_names(b->bound)))
             return false;
@@ -481,7 +531,7 @@ static uint64_t effect_hash(const struct binder *b, const struct bound_rule *rul
 {
     struct hash h;
     hash_init(&h, b->key);
-    hash_word(&h, rule->id + o->kind);
+    hash_word(&h, rule->rest->id + o->kind);
     hash_word(&h, (uint64_t)o->expires_us);
     for (size_t i = 0; i < o->limit_count; i++) {
         const struct rule_limit *limit = &o->limits[i];
@@ -524,7 +574,7 @@ static void bind_override(struct binder *b, struct bound_rule *rule, uint32_t in
     uint64_t subject;
     if (!override_subject(b, rule->rule, override, &subject))
         return;
-    uint64_t key = key_mix(rule->id, subject);
+    uint64_t key = key_mix(rule->rest->id, subject);
     size_t slot = override_first_slot(table, key);
     for (; (earlier = override_next(table, key, &slot)); count++, last = earlier)
         if (override->expires_us <= table->effects[earlier->effect].expires_us)
@@ -740,45 +790,7 @@ uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_r
     if (limit->limit.algorithm == LIMIT_CONCURRENT)
         return request->cost > 0 || request->cost_count > 0;
     for (size_t i = 0; i < request->cost_count; i++)
-        if (sv_eq(request->costs[i].unit, limit->unit))
+        if (sv_eq(request->costs[i].unit, limit->spec->cost_unit))
             return request->costs[i].amount;
     return 0;
-}
-
-/* ---- cached calendar windows ---- */
-
-static bool cache_read(const struct window_cache *cache, struct window *ret)
-{
-    uint64_t version = __atomic_load_n(&cache->version, __ATOMIC_ACQUIRE);
-    ret->start_us = __atomic_load_n(&cache->window.start_us, __ATOMIC_RELAXED);
-    ret->end_us = __atomic_load_n(&cache->window.end_us, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    return !(version & 1) && __atomic_load_n(&cache->version, __ATOMIC_RELAXED) == version;
-}
-
-/* Does nothing if another thread is writing. */
-static void cache_write(struct window_cache *cache, struct window window)
-{
-    uint64_t version = __atomic_load_n(&cache->version, __ATOMIC_RELAXED);
-    if (version & 1 ||
-        !__atomic_compare_exchange_n(&cache->version, &version, version + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-        return;
-    __atomic_thread_fence(__ATOMIC_RELEASE);
-    __atomic_store_n(&cache->window.start_us, window.start_us, __ATOMIC_RELAXED);
-    __atomic_store_n(&cache->window.end_us, window.end_us, __ATOMIC_RELAXED);
-    __atomic_store_n(&cache->version, version + 2, __ATOMIC_RELEASE);
-}
-
-struct window limit_current_window(const struct bound_limit *limit, int64_t now_us)
-{
-    struct window window = { 0, 0 };
-    if (limit->limit.algorithm != LIMIT_CALENDAR)
-        return window;
-    if (cache_read(&limit->cache, &window) && now_us >= window.start_us && now_us < window.end_us)
-        return window;
-    if (limit->spec->given)
-        return (struct window){ 0, 0 }; /* counter_window() knows the request's */
-    window = rule_limit_window(limit->spec, now_us);
-    cache_write((struct window_cache *)&limit->cache, window);
-    return window;
 }

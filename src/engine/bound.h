@@ -16,29 +16,32 @@ struct window_cache {
 /* Names that verdicts have are followed by zeros, to a multiple of so many bytes: they are copied in such pieces. */
 enum { NAME_PIECE = 16 };
 
-/* A decision reads the first three cache lines, of a window only the first and the third. Where each request meets another
+/* What few limits have: those of rules that are leased or exact, or have several sets of limits. */
+struct bound_limit_rest {
+    sv field; /* its name in the store; only of leased and exact rules */
+    uint64_t
+        slice_mark; /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
+};
+
+/* A decision reads three cache lines, of a window only the first and the third. Where each request meets another
  * rule, these come from memory. */
 struct bound_limit {
     _Alignas(64) struct limit limit;
+    const struct rule_limit *spec;
+
     uint64_t id;      /* hash of the cell's identity but for the subject's values */
     const char *name; /* of spec, as verdict_copy() wants it; that of a rule's own set lies beside the rule's id */
-    /* A cost above cost_most counts as limit_cost_over() says. */
-    uint64_t cost_most;
+    uint32_t number;  /* see bound_limit_at() */
     uint8_t name_len;
     bool unnamed;      /* the rules do not name it */
     bool first;        /* of its set */
     bool counts_other; /* it counts something else than the cost in requests */
-    uint32_t number;   /* see bound_limit_at() */
     struct window_cache cache;
-
-    const struct rule_limit *spec;
-    sv field; /* its name in the store; only of leased and exact rules */
-    uint64_t
-        slice_mark; /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
-    sv unit;        /* what it counts; empty: requests, or what is in flight */
+    const struct bound_limit_rest *rest; /* never NULL */
     struct policy_text *policy; /* made when headers first need it: see src/present/headers.c; freed with the rules */
 };
-_Static_assert(offsetof(struct bound_limit, spec) == 192, "what a decision reads is in three lines");
+_Static_assert(offsetof(struct bound_limit, id) == 128, "of a window the first and the third line are read");
+_Static_assert(sizeof(struct bound_limit) == 192, "three lines");
 
 /* The kinds of counters: see counter.h. */
 enum counter_kind {
@@ -60,16 +63,27 @@ struct bound_set {
 
 enum { BOUND_BY_PLAIN = 3 };
 
-/* A decision reads the first cache line, unless the rule has something out of the ordinary. */
+/* What few rules have: those with plans, overrides or a penalty, those that replace others or count in the store. */
+struct bound_rule_rest {
+    const uint32_t *replaces; /* the rules that do not count where this one applies, by their number, rising */
+    uint32_t replace_count;
+    const struct bound_set *plans; /* as in `rule` */
+    const sv *plan_names;          /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
+    uint64_t id;                   /* hash of the rule's id */
+    uint64_t penalty_id;           /* as the id of a limit, for the cell of a subject's penalty */
+    sv key_end;                    /* of its keys in the store: see keys.h */
+};
+
+/* One cache line, which is all that a decision reads unless the rule has something out of the ordinary. It is copied for
+ * each version of the rules. */
 struct bound_rule {
     _Alignas(64) struct bound_set own;
-    uint32_t by_class;             /* equal for rules with the same `by`: their subjects are hashed once */
-    uint32_t limit_most;           /* in one of its sets */
-    enum rule_mode mode : 8;       /* copies from `rule`, so that a decision need not read it */
-    enum counter_kind counter : 8; /* of its limits, whatever set they are in */
-    bool by_path;                  /* or by route: it counts for every reading of the path that it matches */
-    bool chooses;                  /* it has plans or overrides: bound_choose() says which limits count */
-    bool overridden;
+    uint32_t by_class;                /* equal for rules with the same `by`: their subjects are hashed once */
+    uint32_t limit_most;              /* in one of its sets */
+    enum rule_mode mode : 8;          /* copies from `rule`, so that a decision need not read it */
+    enum counter_kind counter : 8;    /* of its limits, whatever set they are in */
+    bool by_path;                     /* or by route: it counts for every reading of the path that it matches */
+    bool chooses;                     /* it has plans or overrides: bound_choose() says which limits count */
     bool penalises;                   /* it has a penalty, and is enforced */
     bool given;                       /* requests bring its limit; it does not apply to one that brings none */
     bool special;                     /* it penalises, or its limit is given */
@@ -77,20 +91,15 @@ struct bound_rule {
     uint16_t status;                  /* of its refusals */
     uint8_t plain_by_count;           /* UINT8_MAX: `by` of the rule says what it counts by; else … */
     uint8_t plain_by[BOUND_BY_PLAIN]; /* … these, none of which has a name: enum attribute */
-    sv name;                          /* the rule's id, as verdict_copy() wants it */
+    uint8_t name_len;
+    bool overridden : 1;
+    bool units : 1, slots : 1; /* some limit of its own or of its plans counts something else than requests; slots */
+    const char *name;          /* the rule's id, as verdict_copy() wants it */
     const struct rule *rule;
-
-    const uint32_t *replaces; /* the rules that do not count where this one applies, by their number, rising */
-    uint32_t replace_count;
-    bool units, slots;             /* some limit of its own or of its plans counts something else than requests; slots */
-    const struct bound_set *plans; /* as in `rule` */
-    const sv *plan_names;          /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
-    uint64_t id;                   /* hash of the rule's id */
-    uint64_t penalty_id;           /* as the id of a limit, for the cell of a subject's penalty */
-    sv key_end;                    /* of its keys in the store: see keys.h */
+    const struct bound_rule_rest *rest; /* never NULL */
 };
-_Static_assert(sizeof(struct bound_rule) == 128, "copied for each version of the rules");
-_Static_assert(offsetof(struct bound_rule, replaces) == 64, "what a decision reads is in one line");
+_Static_assert(sizeof(struct bound_rule) == 64, "one cache line");
+_Static_assert(WEIR_ID_MAX <= UINT8_MAX, "name_len");
 
 /* The effect of an override. Many overrides share one effect, which then stays in the cache. */
 struct override_effect {
@@ -227,6 +236,8 @@ static inline const struct bound_limit *bound_next_limit(const struct bound *bou
     }
     return NULL;
 }
+/* As the id of a limit, for the cell of a subject's penalty: also that of a rule that has no penalty any more. */
+uint64_t penalty_id(const struct hash_key *key, const struct rule *rule);
 /* The bound rule of this id, or NULL. */
 const struct bound_rule *bound_find(const struct bound *bound, sv id);
 
@@ -274,14 +285,14 @@ static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subjec
 {
     return key_mix(limit->id, subject);
 }
-/* Returns what a cost above cost_most counts as: one that never passes, or, with overdraft, the most that can be owed. */
-static inline uint64_t limit_cost_over(const struct bound_limit *limit)
-{
-    return limit->limit.overdraft ? limit->cost_most : WEIR_AMOUNT_MAX + 1;
-}
+/* Returns what a cost counts as: one that is too high never passes, or is, with overdraft, the most that can be owed. */
 static inline uint64_t limit_cost_within(const struct bound_limit *limit, uint64_t cost)
 {
-    return __builtin_expect(cost <= limit->cost_most, 1) ? cost : limit_cost_over(limit);
+    if (__builtin_expect(limit->limit.overdraft, 0)) {
+        uint64_t most = limit_overdraft_cost(&limit->limit);
+        return cost <= most ? cost : most;
+    }
+    return cost <= WEIR_AMOUNT_MAX ? cost : WEIR_AMOUNT_MAX + 1;
 }
 /* Returns what a request costs a limit: at most WEIR_AMOUNT_MAX + 1, which never passes, so that no sum of counts
  * overflows. A limit with overdraft has a smaller bound, and passes it: see limit_overdraft_cost. */

@@ -31,8 +31,8 @@ static bool index_all(struct bound *bound)
     for (size_t i = 0; i < rules->rule_count; i++) {
         const struct bound_rule *rule = &bound->rules[i];
         index_set(bound, &rule->own);
-        for (size_t k = 0; rule->plans && k < rule->rule->plan_count; k++)
-            index_set(bound, &rule->plans[k]);
+        for (size_t k = 0; rule->rest->plans && k < rule->rule->plan_count; k++)
+            index_set(bound, &rule->rest->plans[k]);
     }
     struct bound_set overrides = { bound->blocks[0]->limits, (uint32_t)bound->blocks[0]->limit_count, COUNTER_CELL };
     index_set(bound, &overrides);
@@ -42,7 +42,7 @@ static bool index_all(struct bound *bound)
 /* Whether the limits of the rule have the ids, and so the places in the index, that they had before. */
 static bool has_same_ids(const struct bound_rule *rule, const struct bound_rule *old)
 {
-    bool same = !rule->plans && !old->plans && rule->own.limit_count == old->own.limit_count;
+    bool same = !rule->rest->plans && !old->rest->plans && rule->own.limit_count == old->own.limit_count;
     for (size_t i = 0; same && i < rule->own.limit_count; i++)
         same = rule->own.limits[i].id == old->own.limits[i].id;
     return same;

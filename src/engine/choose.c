@@ -38,7 +38,7 @@ const struct override_slot *bound_override(const struct bound *bound, const stru
     if (!rule->overridden)
         return NULL;
     const struct override_table *table = &bound->overrides;
-    uint64_t key = key_mix(rule->id, subject);
+    uint64_t key = key_mix(rule->rest->id, subject);
     size_t slot = override_first_slot(table, key);
     const struct override_slot *override = override_next(table, key, &slot);
     while (override && now_us >= table->effects[override->effect].expires_us)
@@ -53,7 +53,7 @@ const struct rule_plan *bound_plan(const struct bound_rule *rule, struct facts *
     const struct rule *r = rule->rule;
     sv value = r->plan_count > 0 ? facts_attribute(facts, &r->plan) : (sv){ 0 };
     for (size_t i = 0; i < r->plan_count; i++) {
-        sv name = __builtin_expect(rule->plan_names != NULL, 0) ? rule->plan_names[i] : r->plans[i].name;
+        sv name = __builtin_expect(rule->rest->plan_names != NULL, 0) ? rule->rest->plan_names[i] : r->plans[i].name;
         if (r->ignore_case ? sv_eq_nocase(value, name) : sv_eq(value, name))
             return &r->plans[i];
     }
@@ -67,7 +67,7 @@ const struct bound_set *bound_choose(const struct bound *bound, const struct bou
     if (override)
         return &bound->overrides.effects[override->effect].set;
     const struct rule_plan *plan = bound_plan(rule, facts);
-    return plan ? &rule->plans[plan - rule->rule->plans] : &rule->own;
+    return plan ? &rule->rest->plans[plan - rule->rule->plans] : &rule->own;
 }
 
 /* ---- values that people write ---- */

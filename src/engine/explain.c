@@ -107,7 +107,7 @@ static void explain_limits(const struct explaining *x, const struct bound_rule *
     const struct override_slot *override = bound_override(x->bound, rule, subject, x->now_us);
     ret->limit_count = set->limit_count;
     ret->override = override ? &ruleset_rules(x->bound->ruleset)->overrides[override->index] : NULL;
-    ret->plan = !ret->override && set != &rule->own ? &rule->rule->plans[set - rule->plans] : NULL;
+    ret->plan = !ret->override && set != &rule->own ? &rule->rule->plans[set - rule->rest->plans] : NULL;
     ret->plan_value = rule->rule->plan_count > 0 ? facts_attribute(x->facts, &rule->rule->plan) : (sv){ 0 };
     ret->counting = set->counter;
     if (rule->penalises && set->limit_count > 0)
@@ -140,7 +140,7 @@ static void note_units(struct explaining *x, size_t index)
         const struct bound_set *set = bound_limits(x->bound, rule, x->facts, subject, x->now_us);
         for (size_t i = 0; i < set->limit_count; i++)
             for (size_t k = 0; k < x->request->cost_count && k < WEIR_COSTS_MAX; k++)
-                x->counted[k] = x->counted[k] || sv_eq(x->request->costs[k].unit, set->limits[i].unit);
+                x->counted[k] = x->counted[k] || sv_eq(x->request->costs[k].unit, set->limits[i].spec->cost_unit);
     }
     facts_select_reading(x->facts, shown);
 }
@@ -219,7 +219,7 @@ static void find_replacing(struct explaining *x, const sv *users)
         facts_init(&facts, x->bound->ruleset, request, users[part]);
         for (size_t i = 0; i < count; i++) {
             const struct bound_rule *rule = &x->bound->rules[i];
-            if (rule->replace_count > 0 && !(rule->given && request->given_window_ms == 0) &&
+            if (rule->rest->replace_count > 0 && !(rule->given && request->given_window_ms == 0) &&
                 ruleset_explain(x->bound->ruleset, i, &facts, x->now_us, &detail) == MATCH_YES)
                 x->replacing[x->replacing_count++] = rule;
         }
@@ -299,7 +299,7 @@ static void ask_for_one(const struct bound_set *set, struct weir_request *reques
 {
     *request = (struct weir_request){ .cost = 1, .costs = costs, .peek = true };
     for (size_t i = 0; i < set->limit_count; i++) {
-        sv unit = set->limits[i].unit;
+        sv unit = set->limits[i].spec->cost_unit;
         size_t k = 0;
         while (k < request->cost_count && !sv_eq(costs[k].unit, unit))
             k++;
@@ -332,7 +332,7 @@ static const struct bound_set *choose_set(const struct bound *bound, const struc
         return &bound->overrides.effects[override->effect].set;
     }
     ret->plan = plan;
-    return plan ? &named->rule->plans[plan - rule->plans] : &named->rule->own;
+    return plan ? &named->rule->rest->plans[plan - rule->plans] : &named->rule->own;
 }
 
 static int explain_named(struct weir *weir, const struct named *named, const struct subject_question *question,

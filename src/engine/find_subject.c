@@ -29,7 +29,7 @@ static bool is_counted(const struct finding *f, const struct bound_rule *rule, u
 {
     bool used = is_used(f, &rule->own, subject);
     for (size_t i = 0; i < rule->rule->plan_count && !used; i++)
-        used = is_used(f, &rule->plans[i], subject);
+        used = is_used(f, &rule->rest->plans[i], subject);
     return used;
 }
 

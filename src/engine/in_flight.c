@@ -64,7 +64,7 @@ static void tell_all(struct survey *s)
             continue;
         tell_set(s, rule->rule->id, &rule->own);
         for (size_t k = 0; k < rule->rule->plan_count; k++)
-            tell_set(s, rule->rule->id, &rule->plans[k]);
+            tell_set(s, rule->rule->id, &rule->rest->plans[k]);
     }
     /* There may be very many, and few have a limit of a name that the rule has not. */
     for (size_t i = 0; s->untold > 0 && rules->override_count > 0 && i <= table->mask; i++)

@@ -52,7 +52,7 @@ static const char *why_not(const struct weir *weir, const struct bound_rule *rul
 static int cannot_count(const struct weir *weir, const struct rule *rule, const char *why, struct weir_error *error)
 {
     char line[16] = "";
-    sv file = rule->file.len > 0 ? rule->file : weir_str(weir->rules_file ? weir->rules_file : "rules");
+    sv file = rule->rest->file.len > 0 ? rule->rest->file : weir_str(weir->rules_file ? weir->rules_file : "rules");
     if (rule->line > 0)
         snprintf(line, sizeof line, ":%d", rule->line);
     return err_set(error, WEIR_E_RULES, "%.*s%s: rule %.*s %s", SV_FMT(file), line, SV_FMT(rule->id), why);

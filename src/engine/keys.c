@@ -102,8 +102,8 @@ size_t key_write(char to[STORE_KEY_MAX], const struct bound_rule *rule, const sv
         len = put_hash(to + 1, sv_of(room, len));
     else
         memcpy(to + 1, room, len);
-    memcpy(to + 1 + len, rule->key_end.ptr, rule->key_end.len);
-    return 1 + len + rule->key_end.len;
+    memcpy(to + 1 + len, rule->rest->key_end.ptr, rule->rest->key_end.len);
+    return 1 + len + rule->rest->key_end.len;
 }
 
 size_t key_write_facts(char to[STORE_KEY_MAX], const struct bound_rule *rule, struct facts *facts)

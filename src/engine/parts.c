@@ -86,7 +86,7 @@ static int compare_counters(const void *a, const void *b)
 
 static uint64_t add_costs(const struct bound_limit *limit, uint64_t a, uint64_t b)
 {
-    return a + b <= limit->cost_most ? a + b : limit_cost_over(limit);
+    return limit_cost_within(limit, a + b);
 }
 
 static bool same_count(const struct counter *a, const struct counter *b)

@@ -18,9 +18,10 @@ enum { PENALTY_LEVEL_MAX = 63 };
 /* Returns how long the penalty number `level` in a row lasts. */
 int64_t penalty_length_us(const struct rule_penalty *penalty, unsigned level);
 
+/* The rule penalises. */
 static inline uint64_t penalty_cell(const struct bound_rule *rule, uint64_t subject)
 {
-    return key_mix(rule->penalty_id, subject);
+    return key_mix(rule->rest->penalty_id, subject);
 }
 
 /* The rule penalises (rule->penalises). Writes nothing. */

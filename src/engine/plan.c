@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) size_t count_limits(const struct bo
 static inline void load_rule(const struct bound_rule *rule)
 {
     const char *limits = (const char *)rule->own.limits;
-    __builtin_prefetch(rule->name.ptr);
+    __builtin_prefetch(rule->name);
     for (size_t i = 0; i < rule->own.limit_count; i++, limits += sizeof(struct bound_limit)) {
         __builtin_prefetch(limits);
         __builtin_prefetch(limits + 64);
@@ -268,7 +268,7 @@ static bool gather_replacing(const struct bound *bound, const struct numbers *ma
     if (!numbers_reserve(replacing, replacing->count + matches->count))
         return false;
     for (size_t i = 0; i < matches->count; i++)
-        if (bound->rules[matches->list[i]].replace_count > 0)
+        if (bound->rules[matches->list[i]].rest->replace_count > 0)
             replacing->list[replacing->count++] = matches->list[i];
     return true;
 }
@@ -290,7 +290,7 @@ static bool find_matches(const struct bound *bound, struct facts *facts, int64_t
 /* One rule, which nothing else can replace, and whose limit need not be brought. */
 static bool stays_alone(const struct bound *bound, const uint32_t *list, size_t count)
 {
-    return count == 1 && !bound->rules[list[0]].given && bound->rules[list[0]].replace_count == 0;
+    return count == 1 && !bound->rules[list[0]].given && bound->rules[list[0]].rest->replace_count == 0;
 }
 
 /* For a request that is decided alone: removes rules with given limits if it brings none, and rules that others replace.

@@ -43,7 +43,7 @@ static bool depends_on_value(const struct weir_prepared *p, const struct bound *
 {
     sv detail;
     const struct rule *r = bound->rules[rule].rule;
-    bool looks = p->varies == ATTR_USER && r->except.user_count > 0;
+    bool looks = p->varies == ATTR_USER && r->rest->except.user_count > 0;
     for (size_t i = 0; i < r->match.condition_count; i++)
         looks = looks || r->match.conditions[i].attribute == p->varies;
     if (!looks)

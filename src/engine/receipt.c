@@ -143,13 +143,14 @@ static inline struct weir_charged *add(struct making *m, const struct counter *c
 {
     struct weir_receipt *r = m->receipt;
     struct weir_charged *charged = &r->charged[r->count++];
-    *charged = (struct weir_charged){ .limit = c->limit->id,
-                                      .key = c->ask.key,
-                                      .origin = origin,
-                                      .rate = receipt_rate(counter_limit(c)),
-                                      .cost = c->ask.cost,
-                                      .unit = c->limit->unit.len > 0 ? receipt_unit(c->limit->unit) : 0,
-                                      .how = how };
+    *charged =
+        (struct weir_charged){ .limit = c->limit->id,
+                               .key = c->ask.key,
+                               .origin = origin,
+                               .rate = receipt_rate(counter_limit(c)),
+                               .cost = c->ask.cost,
+                               .unit = c->limit->spec->cost_unit.len > 0 ? receipt_unit(c->limit->spec->cost_unit) : 0,
+                               .how = how };
     return charged;
 }
 

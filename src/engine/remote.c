@@ -16,7 +16,7 @@
 /* A copy of the table does not find the slices that the original was lent. */
 uint64_t slice_cell_of(const struct cells *cells, const struct bound_limit *limit, uint64_t subject)
 {
-    return cell_key(limit, subject ^ SLICE_MARK ^ cells_identity(cells) ^ limit->slice_mark);
+    return cell_key(limit, subject ^ SLICE_MARK ^ cells_identity(cells) ^ limit->rest->slice_mark);
 }
 
 uint64_t standin_cell_of(const struct bound_limit *limit, uint64_t subject)
@@ -32,7 +32,7 @@ uint64_t debt_cell_of(const struct bound_limit *limit, uint64_t subject)
 /* Slices of a limit that requests bring are lent for one `max`, too. */
 uint64_t slice_cell(const struct decision *d, const struct counter *c)
 {
-    uint64_t mark = c->given ? key_mix(c->rule->id, c->numbers.max) : 0;
+    uint64_t mark = c->given ? key_mix(c->rule->rest->id, c->numbers.max) : 0;
     return slice_cell_of(d->bound->cells, c->limit, counter_subject(c) ^ mark);
 }
 
@@ -165,7 +165,7 @@ sv remote_key(const struct decision *d, const struct counter *c)
 sv remote_field(const struct decision *d, const struct counter *c)
 {
     if (__builtin_expect(!c->given, 1))
-        return c->limit->field;
+        return c->limit->rest->field;
     const struct remote_counter *rc = remote_of(d, c);
     return sv_of(rc->field, rc->field_len);
 }

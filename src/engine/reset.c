@@ -63,7 +63,7 @@ static bool forget_limits(const struct bound *bound, const struct bound_rule *ru
 static bool forget_overrides(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
 {
     const struct override_table *table = &bound->overrides;
-    uint64_t key = key_mix(rule->id, subject);
+    uint64_t key = key_mix(rule->rest->id, subject);
     size_t slot = override_first_slot(table, key);
     const struct override_slot *override;
     bool found = false;
@@ -88,7 +88,7 @@ static bool forget_subject(const struct bound *bound, const struct bound_rule *r
 {
     bool found = forget_limits(bound, rule, &rule->own, subject, now_us);
     for (size_t i = 0; i < rule->rule->plan_count; i++)
-        found = forget_limits(bound, rule, &rule->plans[i], subject, now_us) || found;
+        found = forget_limits(bound, rule, &rule->rest->plans[i], subject, now_us) || found;
     if (rule->overridden)
         found = forget_overrides(bound, rule, subject, now_us) || found;
     return forget_penalty(bound, rule, subject, now_us).level > 0 || found;

@@ -94,11 +94,11 @@ LIMIT_HOT void name_limit(const struct decision *d, const struct counter *c, con
     v->shadow_count = 0;
     v->private_rule = (uint32_t)(c->rule - d->bound->rules);
     v->private_rules = d->bound->version | (uint64_t)c->reading << VERDICT_VERSION_BITS;
-    copy_name(v->rule, sizeof v->rule, c->rule->name.ptr, c->rule->name.len);
+    copy_name(v->rule, sizeof v->rule, c->rule->name, c->rule->name_len);
     copy_name(v->limit, sizeof v->limit, c->limit->name, c->limit->name_len);
     v->unit[0] = '\0';
     if (__builtin_expect(c->limit->counts_other, 0))
-        copy_text(v->unit, sizeof v->unit, c->limit->unit);
+        copy_text(v->unit, sizeof v->unit, c->limit->spec->cost_unit);
 }
 
 static bool longer(int64_t a_us, int64_t b_us)

@@ -52,11 +52,9 @@ static void init_bucket(struct limit *l, bool coarse)
     l->step_units = l->max ? units / common : 0;
     l->capacity_units = l->capacity * l->token;
     l->step_fine = l->max && step <= per / STEP_FINE_PART;
-    l->quick_units = l->step_fine ? l->capacity_units : 0;
     /* Where less than one unit comes back in a microsecond, the factor would not fit: no time is enough. */
     bool fits = l->step_units > step;
     l->drain_factor = fits ? (uint64_t)(((limit_wide)step << 64) / l->step_units) + 1 : 0;
-    l->drain_extra_us = fits ? 1 : (uint64_t)CLOCK_END_US;
     l->share_us = l->max ? clamp_time(divide_up((limit_wide)l->capacity * per, (limit_wide)l->max * LIMIT_SHARES)) : 1;
     l->spare_us = clamp_time((limit_wide)l->share_us * SPARE_PARTS);
     l->share_factor = l->capacity_units ? (uint64_t)(((limit_wide)LIMIT_SHARES << 64) / l->capacity_units) + 1 : 0;

@@ -52,7 +52,7 @@ struct limit_divisor {
 };
 
 /* The numbers of a limit, computed once. Where many limits are in use, decisions wait for these to come from memory, so
- * they are in the order of their use: the first 64 bytes are all that a window needs, the next 64 are for buckets. Fields
+ * they are in the order of their use: the first 64 bytes are all that a window needs, the others are for buckets. Fields
  * in a union belong to different algorithms. */
 struct limit {
     enum limit_algorithm algorithm : 8;
@@ -68,7 +68,7 @@ struct limit {
     uint64_t capacity; /* of a bucket: burst; else max */
     /* used × this >> LIMIT_SHARE_SHIFT is its part of the capacity in 1/LIMIT_SHARES; of a bucket: units × this >> 64 */
     uint64_t share_factor;
-    int64_t window_us; /* limit_window_us; 0 for calendar */
+    int64_t window_us; /* limit_window_us; 0 for calendar. Of a window it is per_us, which need not be read, then */
     int64_t spare_us;  /* see struct limit_outlook */
     union {
         uint64_t quick_max; /* of a window: the quick way is for counts below this */
@@ -86,13 +86,11 @@ struct limit {
     struct limit_divisor step;
     uint64_t step_units;
     uint64_t capacity_units;
-    uint64_t quick_units;    /* the quick way is for states of no more than this: capacity_units; 0 if a charge rounds */
-    uint64_t drain_factor;   /* units × this >> 64, and drain_extra_us, is time enough for them to come back */
-    uint64_t drain_extra_us; /* 1 for what the product leaves out; CLOCK_END_US where the factor does not fit */
+    uint64_t drain_factor; /* units × this >> 64, and 1 more, is time enough for them to come back; 0: no time is */
 
     int64_t per_us; /* 0 for calendar; of concurrent: how long a hold lasts */
 };
-_Static_assert(offsetof(struct limit, base) == 64 && offsetof(struct limit, per_us) == 128, "see above");
+_Static_assert(offsetof(struct limit, base) == 64 && sizeof(struct limit) == 120, "see above");
 
 /* max and burst up to LIMIT_MAX_MAX, max of a sliding window up to LIMIT_SLIDE_MAX, per within its bounds (calendar:
  * ignored); burst 0: max. */

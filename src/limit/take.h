@@ -30,7 +30,7 @@ struct limit_level {
 /* Whether everything has come back by now, by an estimate that is a microsecond or two late. */
 LIMIT_HOT bool limit_drained(const struct limit *l, uint64_t used, uint64_t elapsed_us)
 {
-    return elapsed_us > (uint64_t)((limit_wide)used * l->drain_factor >> 64) + l->drain_extra_us;
+    return elapsed_us > (uint64_t)((limit_wide)used * l->drain_factor >> 64) + 1 && l->drain_factor > 0;
 }
 
 /* Whether the state counts in the limit's parts. Unused states of coarse limits do not: they are all zero. */
@@ -196,7 +196,7 @@ static inline struct limit_count limit_count_open(const struct limit *l, const s
         CHECK(w && w->start_us < w->end_us);
         return (struct limit_count){ .end_us = w->end_us, .length = limit_length_pack(w->end_us - w->start_us) };
     }
-    return (struct limit_count){ .end_us = now_us + l->per_us, .length = l->length };
+    return (struct limit_count){ .end_us = now_us + l->window_us, .length = l->length };
 }
 
 /* A window of this packed length that ends later than this was made by a clock that was wrong. */
@@ -266,17 +266,17 @@ LIMIT_HOT struct limit_slide limit_slide_at(const struct limit *l, struct limit_
     struct limit_slide w = { .start_us = (int64_t)s.time };
     uint64_t counts = s.data; /* together to the end: compilers test two halves as one, by way of memory */
     if (w.start_us > now_us) {
-        if (w.start_us - now_us > l->per_us && counts != 0) {
+        if (w.start_us - now_us > l->window_us && counts != 0) {
             w.start_us = now_us;
             w.rebased = true;
         }
     } else {
         w.offset_us = now_us - w.start_us;
     }
-    if (w.offset_us >= l->per_us) {
-        counts = w.offset_us - l->per_us < l->per_us ? counts << 32 : 0;
-        w.start_us += l->per_us;
-        w.offset_us -= l->per_us;
+    if (w.offset_us >= l->window_us) {
+        counts = w.offset_us - l->window_us < l->window_us ? counts << 32 : 0;
+        w.start_us += l->window_us;
+        w.offset_us -= l->window_us;
     }
     if (counts == 0)
         return (struct limit_slide){ .start_us = now_us, .rebased = w.rebased };
@@ -295,16 +295,16 @@ static inline bool limit_slide_fits(const struct limit *l, const struct limit_sl
 {
     uint64_t wanted = w->count + cost;
     return l->max > 0 && wanted <= l->max &&
-           (limit_wide)w->previous * (uint64_t)(l->per_us - w->offset_us) <=
-               (limit_wide)(l->max - wanted) * (uint64_t)l->per_us;
+           (limit_wide)w->previous * (uint64_t)(l->window_us - w->offset_us) <=
+               (limit_wide)(l->max - wanted) * (uint64_t)l->window_us;
 }
 
 static inline uint64_t limit_remaining_slide(const struct limit *l, const struct limit_slide *w)
 {
     if (w->previous == 0)
         return limit_remaining_count(l, w->count);
-    limit_wide per = (uint64_t)l->per_us, all = l->max * per;
-    limit_wide used = (limit_wide)w->previous * (uint64_t)(l->per_us - w->offset_us) + w->count * per;
+    limit_wide per = (uint64_t)l->window_us, all = l->max * per;
+    limit_wide used = (limit_wide)w->previous * (uint64_t)(l->window_us - w->offset_us) + w->count * per;
     return used < all ? (uint64_t)((all - used) / per) : 0;
 }
 
@@ -387,15 +387,15 @@ LIMIT_HOT struct limit_outlook limit_outlook_slide(const struct limit *l, struct
 {
     struct limit_slide w = limit_slide_at(l, s, now_us);
     /* Shifted to 32 bits each, so that one ordinary division does. */
-    int shift = 64 - __builtin_clzll((uint64_t)l->per_us) - 32;
+    int shift = 64 - __builtin_clzll((uint64_t)l->window_us) - 32;
     shift = shift > 0 ? shift : 0;
-    uint64_t in_view = w.previous * ((uint64_t)(l->per_us - w.offset_us) >> shift) / ((uint64_t)l->per_us >> shift);
+    uint64_t in_view = w.previous * ((uint64_t)(l->window_us - w.offset_us) >> shift) / ((uint64_t)l->window_us >> shift);
     uint8_t share = limit_share(l, in_view + w.count);
     if (!limit_slide_fits(l, &w, 1))
         share = LIMIT_SHARE_FULL;
     else if (share == LIMIT_SHARE_FULL)
         share = LIMIT_SHARES;
-    return (struct limit_outlook){ w.start_us + (w.count ? 2 : 1) * l->per_us, 0, share };
+    return (struct limit_outlook){ w.start_us + (w.count ? 2 : 1) * l->window_us, 0, share };
 }
 
 /* Returns the outlook of a state that limit_take made at now_us. */
@@ -416,12 +416,13 @@ LIMIT_HOT struct limit_outlook limit_outlook(const struct limit *l, struct limit
 /* ---- the quick way ---- */
 
 /* Tokens that came back in the current step matter only for buckets that are nearly empty or nearly full. A state in other
- * parts is more than quick_units. */
+ * parts is more than the capacity. Where a charge rounds, the quick way is for unused states. */
 LIMIT_HOT bool limit_quick_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost,
                                   struct limit_quick *ret)
 {
     uint64_t elapsed = (uint64_t)now_us - s.time, was = s.data - l->base, units = cost * l->token, used = units;
-    if (__builtin_expect(s.time > (uint64_t)now_us || was > l->quick_units || cost > l->capacity, 0))
+    if (__builtin_expect(s.time > (uint64_t)now_us || was > (l->step_fine ? l->capacity_units : 0) || cost > l->capacity,
+                         0))
         return false;
     ret->next.time = (uint64_t)now_us;
     if (!limit_drained(l, was, elapsed)) {
@@ -455,14 +456,14 @@ LIMIT_HOT bool limit_quick_slide(const struct limit *l, struct limit_state s, in
                                  struct limit_quick *ret)
 {
     uint64_t offset = (uint64_t)now_us - s.time; /* huge if the clock stepped back */
-    if (__builtin_expect(offset >= (uint64_t)l->per_us || s.data == 0, 0))
+    if (__builtin_expect(offset >= (uint64_t)l->window_us || s.data == 0, 0))
         return false;
-    uint64_t left = ((uint64_t)l->per_us - offset) >> l->slide_shift;
+    uint64_t left = ((uint64_t)l->window_us - offset) >> l->slide_shift;
     uint64_t part = ((left + 1) * l->slide_factor >> 32) + 1; /* of the period, in 1/2^31 */
     uint64_t in_view = ((s.data >> 32) * part >> 31) + 1;
     uint64_t used = in_view + (uint32_t)s.data + cost;
     ret->next = (struct limit_state){ s.time, s.data + cost };
-    ret->decays_us = (int64_t)s.time + 2 * l->per_us;
+    ret->decays_us = (int64_t)s.time + 2 * l->window_us;
     ret->share = limit_share_of(used * l->share_factor >> LIMIT_SHARE_SHIFT);
     return __builtin_expect(used < l->max, 1);
 }

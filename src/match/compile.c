@@ -119,9 +119,12 @@ static int compile_regex(struct builder *b, const struct rule *rule, sv text, ui
     return 0;
 }
 
-static int compile_template(struct builder *b, const struct rule *rule, sv text, sv *ret)
+static int compile_template(struct builder *b, const struct rule *rule, sv text, struct compiled_path *path)
 {
-    int r = template_new(text, b->ruleset->rules->settings.ignore_case, &b->ruleset->arena, ret);
+    sv template = { 0 };
+    int r = template_new(text, b->ruleset->rules->settings.ignore_case, &b->ruleset->arena, &template);
+    path->template = template.ptr;
+    path->length = (uint32_t) template.len;
     if (r == WEIR_E_INVALID)
         return err_set(b->error, WEIR_E_RULES, "rule %.*s: path: in `%.*s` a `*` stands before the end; use `{name}` there",
                        SV_FMT(rule->id), SV_FMT(text));
@@ -131,9 +134,7 @@ static int compile_template(struct builder *b, const struct rule *rule, sv text,
 static int compile_path(struct builder *b, const struct rule *rule, const struct rule_path *from,
                         struct compiled_path *path)
 {
-    path->is_regex = from->is_regex;
-    return from->is_regex ? compile_regex(b, rule, from->text, &path->regex)
-                          : compile_template(b, rule, from->text, &path->template);
+    return from->is_regex ? compile_regex(b, rule, from->text, &path->regex) : compile_template(b, rule, from->text, path);
 }
 
 static int compile_paths(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
@@ -240,7 +241,7 @@ static void compile_checks(const struct rule *rule, struct compiled_rule *compil
     uint32_t checks = compiled->all_checks;
     checks |= rule->match.path_count > 0 ? CHECK_PATHS : 0;
     checks |= rule->match.not_path_count > 0 ? CHECK_NOT_PATHS : 0;
-    checks |= rule->except.ip_count + rule->except.user_count > 0 ? CHECK_EXCEPT : 0;
+    checks |= rule->rest->except.ip_count + rule->rest->except.user_count > 0 ? CHECK_EXCEPT : 0;
     compiled->checks = compiled->all_checks = checks;
     for (size_t i = 0; i < rule->by_count; i++)
         compiled->by |= BIT(rule->by[i].attribute);
@@ -258,12 +259,12 @@ static int compile_rule(struct builder *b, const struct rule *rule, struct compi
         return no_memory(b);
     compile_checks(rule, compiled);
     bool plan_of_user = rule->plan_count > 0 && rule->plan.attribute == ATTR_USER;
-    bool user = (compiled->by | compiled->all_checks) & BIT(ATTR_USER) || rule->except.user_count > 0 || plan_of_user;
+    bool user = (compiled->by | compiled->all_checks) & BIT(ATTR_USER) || rule->rest->except.user_count > 0 || plan_of_user;
     if (rule->mode != MODE_OFF && user)
         b->ruleset->wants_user = true;
     if (compiled->checks & CHECK_EXCEPT) {
         struct compiled_except *except = ARENA_NEW(arena, struct compiled_except);
-        if (!except || !compile_except(except, arena, &rule->except))
+        if (!except || !compile_except(except, arena, &rule->rest->except))
             return no_memory(b);
         compiled->except = except;
     }
@@ -308,8 +309,8 @@ static struct need choose_need(const struct builder *b, const struct regex *rege
 /* An index can find the path: it is a template that is not too deep, or a regex that needs something. */
 static bool path_is_found(const struct ruleset *ruleset, const struct compiled_path *path)
 {
-    if (!path->is_regex)
-        return template_depth(path->template) <= PATH_SEGMENTS_MAX;
+    if (!path_is_regex(path))
+        return template_depth(path_template(path)) <= PATH_SEGMENTS_MAX;
     return ruleset->regex_count >= REGEX_INDEX_MIN && regex_needs(ruleset->regexes[path->regex])->count > 0;
 }
 
@@ -325,7 +326,7 @@ static bool paths_find(const struct ruleset *ruleset, const struct compiled_rule
 static bool has_regex(const struct compiled_rule *compiled)
 {
     for (size_t i = 0; i < compiled->path_count; i++)
-        if (compiled->paths[i].is_regex)
+        if (path_is_regex(&compiled->paths[i]))
             return true;
     return false;
 }
@@ -376,8 +377,8 @@ static sv text_at(const struct texts *texts, size_t i, uint32_t *ret_space)
 
 static bool count_path(struct builder *b, const struct compiled_path *path)
 {
-    if (!path->is_regex)
-        return count_one(b, COUNT_TEMPLATE, path->template);
+    if (!path_is_regex(path))
+        return count_one(b, COUNT_TEMPLATE, path_template(path));
     const struct regex_needs *needs = regex_needs(b->ruleset->regexes[path->regex]);
     for (size_t i = 0; i < needs->count; i++)
         if (!count_one(b, COUNT_LITERAL, needs->texts[i].text))
@@ -408,8 +409,8 @@ static uint32_t most_paths(const struct builder *b, const struct compiled_rule *
     uint32_t most = 0;
     for (size_t i = 0; i < compiled->path_count; i++) {
         const struct compiled_path *path = &compiled->paths[i];
-        uint32_t count = path->is_regex ? choose_need(b, b->ruleset->regexes[path->regex]).rules
-                                        : table_find(&b->known, COUNT_TEMPLATE, path->template);
+        uint32_t count = path_is_regex(path) ? choose_need(b, b->ruleset->regexes[path->regex]).rules
+                                             : table_find(&b->known, COUNT_TEMPLATE, path_template(path));
         most = count > most ? count : most;
     }
     return most;
@@ -535,10 +536,10 @@ static bool index_paths(struct builder *b, uint32_t rule)
         compiled->checks &= ~(uint32_t)CHECK_PATHS;
     for (size_t i = 0; i < compiled->path_count; i++) {
         const struct compiled_path *path = &compiled->paths[i];
-        ruleset->finds |= path->is_regex ? FINDS_REGEXES : FINDS_PATHS;
-        if (!path->is_regex && !enlist(b, tree_add(&ruleset->tree, &ruleset->table, path->template), rule))
+        ruleset->finds |= path_is_regex(path) ? FINDS_REGEXES : FINDS_PATHS;
+        if (!path_is_regex(path) && !enlist(b, tree_add(&ruleset->tree, &ruleset->table, path_template(path)), rule))
             return false;
-        struct need need = path->is_regex ? choose_need(b, ruleset->regexes[path->regex]) : (struct need){ 0 };
+        struct need need = path_is_regex(path) ? choose_need(b, ruleset->regexes[path->regex]) : (struct need){ 0 };
         for (size_t k = 0; k < need.count; k++)
             if (!enlist(b, literal_index_add(&ruleset->literals, need.texts[k].text), rule))
                 return false;
@@ -646,10 +647,11 @@ static bool fill_begin(struct builder *b)
     for (size_t i = 0; i < ruleset->rules->rule_count; i++) {
         const struct compiled_rule *compiled = &ruleset->compiled[i];
         for (size_t k = 0; has_in_tree(compiled) && k < compiled->path_count; k++) {
-            const uint32_t *list = tree_add(&ruleset->tree, &ruleset->table, compiled->paths[k].template);
+            const struct compiled_path *path = &compiled->paths[k];
+            const uint32_t *list = tree_add(&ruleset->tree, &ruleset->table, path_template(path));
             if (!list)
                 return false;
-            begin->sorted[begin->count++] = (struct prefix_entry){ compiled->paths[k].template, *list };
+            begin->sorted[begin->count++] = (struct prefix_entry){ path->template, path->length, *list };
         }
     }
     prefix_index_sort(begin);
@@ -693,6 +695,7 @@ static int compile(struct builder *b)
         if (ruleset->rules->rules[i]->mode != MODE_OFF && !index_rule(b, (uint32_t)i))
             return no_memory(b);
     ruleset_load_beside(ruleset, ruleset->compiled, sizeof *ruleset->compiled);
+    tree_trim(&ruleset->tree);
     return fill_slots(b) && note_only_rules(ruleset) && fill_begin(b) && name_headers(ruleset) &&
                    literal_index_finish(&ruleset->literals) && compile_looks(ruleset)
                ? 0

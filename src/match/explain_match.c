@@ -106,10 +106,10 @@ static bool some_path_fits(const struct ruleset *ruleset, const struct compiled_
     for (size_t i = 0; i < count; i++) {
         const struct compiled_path *p = &paths[i];
         enum regex_result said = REGEX_BOUND;
-        if (!p->is_regex && (unsure || !view->reading.cut))
-            said =
-                template_matches(p->template, view->reading.path, view->reading.cut, &ruleset->ids) ? REGEX_YES : REGEX_NO;
-        else if (p->is_regex && !view->reading.cut && !view->text.cut)
+        if (!path_is_regex(p) && (unsure || !view->reading.cut))
+            said = template_matches(path_template(p), view->reading.path, view->reading.cut, &ruleset->ids) ? REGEX_YES
+                                                                                                            : REGEX_NO;
+        else if (path_is_regex(p) && !view->reading.cut && !view->text.cut)
             said = regex_match_part(ruleset->regexes[p->regex], view->text.path, view->parts);
         if (said == REGEX_YES || (said == REGEX_BOUND && unsure))
             return true;
@@ -188,7 +188,7 @@ static enum match_reason explain_match(const struct ruleset *ruleset, const stru
 static enum match_reason explain_except(const struct ruleset *ruleset, const struct rule *rule, struct facts *facts,
                                         sv *detail)
 {
-    const struct rule_except *lists[] = { &ruleset->rules->settings.except, &rule->except };
+    const struct rule_except *lists[] = { &ruleset->rules->settings.except, &rule->rest->except };
     for (size_t i = 0; i < 2; i++) {
         *detail = i == 0 ? SV("settings") : sv_of("", 0);
         if (ip_listed(lists[i], facts))

@@ -6,10 +6,15 @@
 
 #include <stdlib.h>
 
+static inline sv template_of(const struct prefix_entry *entry)
+{
+    return sv_of(entry->template, entry->length);
+}
+
 static int compare_entries(const void *a, const void *b)
 {
     const struct prefix_entry *x = a, *y = b;
-    return sv_compare(x->template, y->template);
+    return sv_compare(template_of(x), template_of(y));
 }
 
 void prefix_index_sort(struct prefix_index *index)
@@ -57,7 +62,7 @@ static size_t first_of(const struct search *s, struct range range, sv text, bool
 {
     while (range.from < range.to) {
         size_t middle = range.from + (range.to - range.from) / 2;
-        int order = compare_rest(sv_from(s->sorted[middle].template, range.depth), text, whole);
+        int order = compare_rest(sv_from(template_of(&s->sorted[middle]), range.depth), text, whole);
         if ((order > 0) - (order < 0) < least)
             range.from = middle + 1;
         else

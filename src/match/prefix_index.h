@@ -5,7 +5,8 @@
 #include "match/tree.h"
 
 struct prefix_entry {
-    sv template; /* canonical */
+    const char *template; /* canonical */
+    uint32_t length;
     uint32_t list;
 };
 

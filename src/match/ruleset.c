@@ -79,11 +79,11 @@ static bool template_holds(const struct ruleset *ruleset, sv template, const str
 static bool path_fits(const struct ruleset *ruleset, const struct compiled_path *p, const struct path_view *view,
                       bool unsure)
 {
-    bool cut = view->reading.cut || (p->is_regex && view->text.cut);
-    if (cut && (p->is_regex || !unsure))
+    bool cut = view->reading.cut || (path_is_regex(p) && view->text.cut);
+    if (cut && (path_is_regex(p) || !unsure))
         return unsure;
-    if (!p->is_regex)
-        return template_matches(p->template, view->reading.path, cut, &ruleset->ids);
+    if (!path_is_regex(p))
+        return template_matches(path_template(p), view->reading.path, cut, &ruleset->ids);
     enum regex_result said = regex_match_part(ruleset->regexes[p->regex], view->text.path, view->parts);
     return said == REGEX_YES || (unsure && said == REGEX_BOUND);
 }
@@ -124,7 +124,7 @@ static bool path_holds(struct visit *v, const struct compiled_rule *rule)
         return false;
     for (size_t i = 0; i < rule->path_count; i++) {
         const struct compiled_path *p = &rule->paths[i];
-        if (p->is_regex ? regex_holds(v, p->regex) : template_holds(v->ruleset, p->template, v->facts))
+        if (path_is_regex(p) ? regex_holds(v, p->regex) : template_holds(v->ruleset, path_template(p), v->facts))
             return true;
     }
     return false;

@@ -46,10 +46,20 @@ _Static_assert((int)OTHER_SPACES <= (int)TREE_SPACE, "the table has a space for 
 #define NETWORK_SPACE (UINT32_MAX - 256)
 
 struct compiled_path {
-    bool is_regex;
-    uint32_t regex; /* index */
-    sv template;    /* canonical */
+    const char *template; /* canonical; NULL: it is a regex */
+    union {
+        uint32_t length; /* of the template */
+        uint32_t regex;  /* index */
+    };
 };
+static inline bool path_is_regex(const struct compiled_path *path)
+{
+    return !path->template;
+}
+static inline sv path_template(const struct compiled_path *path)
+{
+    return sv_of(path->template, path->length);
+}
 
 struct compiled_except {
     struct networks ips;

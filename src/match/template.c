@@ -25,7 +25,10 @@ static sv wildcard(sv raw)
 int template_new(sv text, bool ignore_case, struct arena *arena, sv *ret)
 {
     /* A wildcard is one byte longer here than in the text; each segment gets a slash. */
-    char *out = arena_alloc(arena, 2 * text.len + 2);
+    size_t room = text.len + 2;
+    for (size_t i = 0; i < text.len; i++)
+        room += text.ptr[i] == '/';
+    char *out = arena_text(arena, room);
     if (!out)
         return WEIR_E_NO_MEMORY;
     size_t len = 0;

@@ -18,19 +18,29 @@ void tree_done(struct tree *tree)
     *tree = (struct tree){ 0 };
 }
 
+static bool set_room(struct tree *tree, size_t cap)
+{
+    struct tree_node *nodes = aligned_alloc(sizeof *nodes, cap * sizeof *nodes);
+    if (!nodes)
+        return false;
+    if (tree->count > 0)
+        memcpy(nodes, tree->nodes, tree->count * sizeof *nodes);
+    free(tree->nodes);
+    tree->nodes = nodes;
+    tree->cap = cap;
+    return true;
+}
+
+void tree_trim(struct tree *tree)
+{
+    if (tree->count > 0)
+        set_room(tree, tree->count);
+}
+
 static uint32_t add_node(struct tree *tree)
 {
-    if (!tree->nodes || tree->count == tree->cap) {
-        size_t cap = tree->cap ? tree->cap * 2 : 16;
-        struct tree_node *nodes = aligned_alloc(sizeof *nodes, cap * sizeof *nodes);
-        if (!nodes)
-            return TABLE_NONE;
-        if (tree->count > 0)
-            memcpy(nodes, tree->nodes, tree->count * sizeof *nodes);
-        free(tree->nodes);
-        tree->nodes = nodes;
-        tree->cap = cap;
-    }
+    if ((!tree->nodes || tree->count == tree->cap) && !set_room(tree, tree->cap ? tree->cap * 2 : 16))
+        return TABLE_NONE;
     tree->nodes[tree->count] =
         (struct tree_node){ .id_child = TABLE_NONE, .any_child = TABLE_NONE, .first_child = TABLE_NONE };
     return (uint32_t)tree->count++;

@@ -44,6 +44,8 @@ struct tree {
 void tree_done(struct tree *tree);
 /* Where the list of a template belongs; lives until the next call. NULL: no memory. */
 uint32_t *tree_add(struct tree *tree, struct table *table, sv canonical);
+/* Gives back room for nodes that no template needs, once all are there. */
+void tree_trim(struct tree *tree);
 /* Writes the list of every template that matches, at most `cap` of them, in no order. Returns how many; cap + 1:
  * too many. A rule that is all that can be found any more is loaded meanwhile. */
 size_t tree_find(const struct tree *tree, const struct table *table, sv path, const struct path_segments *segments,

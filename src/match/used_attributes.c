@@ -42,8 +42,8 @@ static void add_rule(struct ruleset *ruleset, const struct rule *rule, int64_t u
     const struct rule_match *match = &rule->match;
     const struct rule_except *everybodys = &ruleset->rules->settings.except;
     look_until(ruleset, ATTR_PATH, match->path_count + match->not_path_count > 0, until_us);
-    look_until(ruleset, ATTR_IP, rule->except.ip_count > 0 || everybodys->ip_count > 0, until_us);
-    look_until(ruleset, ATTR_USER, rule->except.user_count > 0 || everybodys->user_count > 0, until_us);
+    look_until(ruleset, ATTR_IP, rule->rest->except.ip_count > 0 || everybodys->ip_count > 0, until_us);
+    look_until(ruleset, ATTR_USER, rule->rest->except.user_count > 0 || everybodys->user_count > 0, until_us);
     for (size_t i = 0; i < match->condition_count; i++)
         add_attribute(ruleset, &(struct rule_by){ match->conditions[i].attribute, match->conditions[i].name }, until_us);
     for (size_t i = 0; i < rule->by_count; i++)

@@ -191,7 +191,7 @@ static void add_choice(const struct explained_rule *e, struct buf *out)
 static void add_penalty(const struct explained_rule *e, int64_t now_us, struct buf *out)
 {
     char until[INSTANT_TEXT_MAX] = "";
-    if (e->rule->penalty.after == 0)
+    if (e->rule->rest->penalty.after == 0)
         return;
     if (e->penalty.rest_us > 0)
         instant_text(clock_within(now_us + e->penalty.rest_us) / US_PER_MS * US_PER_MS, until);
@@ -199,8 +199,8 @@ static void add_penalty(const struct explained_rule *e, int64_t now_us, struct b
     add_text(out, "until", weir_str(until));
     add_ms(out, "rest_ms", e->penalty.rest_us);
     buf_printf(out, ",\"level\":%u,\"refused\":%u,\"after\":%u", e->penalty.level, e->penalty.refused,
-               e->rule->penalty.after);
-    add_ms(out, "within_ms", e->rule->penalty.within_us);
+               e->rule->rest->penalty.after);
+    add_ms(out, "within_ms", e->rule->rest->penalty.within_us);
     buf_printf(out, ",\"by_hand\":%s}", e->penalty.by_hand ? "true" : "false");
 }
 

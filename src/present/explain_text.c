@@ -142,14 +142,14 @@ static void add_cause(struct buf *out, const struct penalty_cause *cause)
 
 void explain_note_penalty(const struct explained_rule *e, struct penalty_cause *cause)
 {
-    const struct rule_penalty *p = &e->rule->penalty;
+    const struct rule_penalty *p = &e->rule->rest->penalty;
     if (e->rule->mode == MODE_ENFORCE && e->penalty.rest_us > cause->rest_us)
         *cause = (struct penalty_cause){ e->penalty.rest_us, e->penalty.by_hand, p->after, p->within_us };
 }
 
 bool explain_penalty(const struct explained_rule *e, int64_t now_us, struct buf *out)
 {
-    const struct rule_penalty *p = &e->rule->penalty;
+    const struct rule_penalty *p = &e->rule->rest->penalty;
     bool counts = p->after > 0 && e->rule->mode == MODE_ENFORCE && e->limit_count > 0;
     if (!counts)
         return false;

@@ -72,7 +72,7 @@ char *policy_name_put(char *to, sv rule, sv limit)
 /* Returns the unit of a limit as a value of `qu`; empty for requests, the default. */
 static sv quota_unit(const struct bound_limit *limit)
 {
-    return limit->limit.algorithm == LIMIT_CONCURRENT ? SV("concurrent-requests") : limit->unit;
+    return limit->limit.algorithm == LIMIT_CONCURRENT ? SV("concurrent-requests") : limit->spec->cost_unit;
 }
 
 /* The key of a partition: a keyed hash of names and values of the rule's `by`. */

@@ -131,7 +131,7 @@ static void rewrite_value(struct rewriter *w, const struct rule_by *by, sv *text
         keep(w, out, pseudonym_text(pseudonym_hash(w->key, attribute, value), out), text);
 }
 
-static void rewrite_except(struct rewriter *w, struct rule_except *except)
+static void rewrite_except(struct rewriter *w, const struct rule_except *except)
 {
     for (size_t i = 0; i < except->ip_count; i++)
         rewrite_network(w, &except->ips[i]);
@@ -192,7 +192,7 @@ static void rewrite_rule(struct rewriter *w, struct rule *rule)
     }
     for (size_t i = 0; i < rule->plan_count; i++)
         rewrite_value(w, &rule->plan, &rule->plans[i].name);
-    rewrite_except(w, &rule->except);
+    rewrite_except(w, &rule->rest->except);
 }
 
 static void rewrite_overrides(struct rewriter *w)

@@ -66,6 +66,14 @@ static bool same_by(const void *one, const void *two)
     return a->attribute < ATTRIBUTE_COUNT && a->attribute == b->attribute && sv_eq(a->name, b->name);
 }
 
+static bool same_lists(const struct rule_by *a, const struct rule_by *b, size_t count)
+{
+    bool same = true;
+    for (size_t i = 0; same && i < count; i++)
+        same = same_by(&a[i], &b[i]);
+    return same;
+}
+
 void read_by(struct reader *r, const struct node *node, void *ret)
 {
     static const struct list list = {
@@ -73,6 +81,15 @@ void read_by(struct reader *r, const struct node *node, void *ret)
     };
     struct rule *rule = ret;
     rule->by = read_list(r, node, &list, &rule->by_count);
+    if (!rule->by)
+        return;
+    /* Most rules count by the same as the one before: they share the list. */
+    if (rule->by_count == r->last_by_count && same_lists(rule->by, r->last_by, rule->by_count)) {
+        arena_back(&r->rules->arena, rule->by);
+        rule->by = r->last_by;
+    }
+    r->last_by = rule->by;
+    r->last_by_count = rule->by_count;
 }
 
 /* ---- except ---- */

@@ -92,13 +92,24 @@ static struct rule_limit *copy_limits(struct copier *c, struct rules *into, cons
     return limits;
 }
 
+static const struct rule_rest *copy_rest(struct copier *c, const struct rule_rest *from)
+{
+    if (from == &rule_no_rest)
+        return from;
+    struct rule_rest rest = *from;
+    rest.file = copy_text(c, rest.file);
+    rest.replaces = copy_texts(c, rest.replaces, rest.replace_count);
+    copy_except(c, &rest.except);
+    copy_reject(c, &rest.reject);
+    return copy_bytes(c, &rest, sizeof rest);
+}
+
 /* NULL: no memory. */
 static struct rule *copy_rule(struct rules *into, const struct rule *from)
 {
     struct copier c = { &into->arena };
     struct rule rule = *from;
     rule.id = copy_text(&c, rule.id);
-    rule.file = copy_text(&c, rule.file);
     copy_match(&c, &rule.match);
     rule.by = copy_items(&c, rule.by, rule.by_count, sizeof *rule.by, offsetof(struct rule_by, name));
     rule.limits = copy_limits(&c, into, rule.limits, rule.limit_count);
@@ -106,9 +117,7 @@ static struct rule *copy_rule(struct rules *into, const struct rule *from)
     rule.plans = copy_items(&c, rule.plans, rule.plan_count, sizeof *rule.plans, offsetof(struct rule_plan, name));
     for (size_t i = 0; rule.plans && i < rule.plan_count; i++)
         rule.plans[i].limits = copy_limits(&c, into, rule.plans[i].limits, rule.plans[i].limit_count);
-    rule.replaces = copy_texts(&c, rule.replaces, rule.replace_count);
-    copy_except(&c, &rule.except);
-    copy_reject(&c, &rule.reject);
+    rule.rest = copy_rest(&c, rule.rest);
     struct rule *copy = copy_bytes(&c, &rule, sizeof rule);
     return c.failed ? NULL : copy;
 }

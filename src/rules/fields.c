@@ -31,20 +31,32 @@ sv reader_copy(struct reader *r, sv text)
 
 sv reader_copy_lower(struct reader *r, sv text)
 {
-    char *ptr = reader_alloc(r, text.len + 1);
-    if (!ptr)
-        return (sv){ 0 };
-    for (size_t i = 0; i < text.len; i++)
-        ptr[i] = ascii_lower(text.ptr[i]);
-    return sv_of(ptr, text.len);
+    sv copy = reader_copy(r, text);
+    for (size_t i = 0; i < copy.len; i++)
+        ((char *)copy.ptr)[i] = ascii_lower(text.ptr[i]);
+    return copy;
 }
 
 sv reader_copy_upper(struct reader *r, sv text)
 {
-    char *upper = reader_alloc(r, text.len + 1);
-    for (size_t i = 0; upper && i < text.len; i++)
-        upper[i] = text.ptr[i] >= 'a' && text.ptr[i] <= 'z' ? (char)(text.ptr[i] & ~0x20) : text.ptr[i];
-    return upper ? sv_of(upper, text.len) : (sv){ 0 };
+    sv copy = reader_copy(r, text);
+    for (size_t i = 0; i < copy.len; i++)
+        if (text.ptr[i] >= 'a' && text.ptr[i] <= 'z')
+            ((char *)copy.ptr)[i] = (char)(text.ptr[i] & ~0x20);
+    return copy;
+}
+
+const struct rule_rest rule_no_rest = { 0 };
+
+struct rule_rest *reader_rest(struct reader *r, struct rule *rule)
+{
+    if (rule->rest == &rule_no_rest) {
+        struct rule_rest *rest = reader_alloc(r, sizeof *rest);
+        if (!rest)
+            return NULL;
+        rule->rest = rest;
+    }
+    return (struct rule_rest *)rule->rest;
 }
 
 /* ---- where we are ---- */

@@ -519,7 +519,7 @@ static void give_names(struct reader *r, const struct node *node, struct rule_li
         int n = snprintf(name, sizeof name, "%s", made), number = 1;
         while (name_taken(limits, count, sv_of(name, (size_t)n)))
             n = snprintf(name, sizeof name, "%s-%d", made, ++number);
-        limit->name = reader_copy(r, sv_of(name, (size_t)n));
+        limit->name = number > 1 ? reader_copy(r, sv_of(name, (size_t)n)) : weir_str(made);
         if (number > 1) {
             size_t before = path_index(r, i);
             report_advice(r, line[i],

@@ -47,6 +47,20 @@ static void read_ignore_case(struct reader *r, const struct node *node, void *re
     read_bool(r, node, ret);
 }
 
+static void read_rule_except(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule_rest *rest = reader_rest(r, ret);
+    if (rest)
+        read_except(r, node, &rest->except);
+}
+
+static void read_rule_reject(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule_rest *rest = reader_rest(r, ret);
+    if (rest)
+        read_reject(r, node, &rest->reject);
+}
+
 /* In the order in which they are read: `plans` looks at the limits and at what a plan is, `lease` at all limits and the
  * counters. */
 static const struct field rule_fields[] = {
@@ -60,8 +74,8 @@ static const struct field rule_fields[] = {
     { "mode", read_mode },
     { "enabled", read_enabled },
     { "expires", read_expiry, offsetof(struct rule, expires_us) },
-    { "except", read_except, offsetof(struct rule, except) },
-    { "reject", read_reject, offsetof(struct rule, reject) },
+    { "except", read_rule_except },
+    { "reject", read_rule_reject },
     { "counters", read_counters },
     { "lease", read_lease },
     { "on_store_failure", read_on_failure },
@@ -75,10 +89,11 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 {
     const struct node *id = node_get(node, SV("id"));
     size_t errors = r->errors;
-    *rule = (struct rule){ .line = line_in_file(r, node->line), .expires_us = RULE_NEVER_EXPIRES };
+    *rule = (struct rule){ .line = line_in_file(r, node->line), .expires_us = RULE_NEVER_EXPIRES, .rest = &rule_no_rest };
     sv file = file_of_line(r, node->line);
-    if (file.len > 0)
-        rule->file = reader_copy(r, file);
+    struct rule_rest *rest = file.len > 0 ? reader_rest(r, rule) : NULL;
+    if (rest)
+        rest->file = reader_copy(r, file);
     r->rule_number++;
     r->rule_id = id && id_valid(id) ? id->text : (sv){ 0 };
     if (twin && id)

@@ -111,15 +111,15 @@ static const char *normalise(struct reader *r, const struct node *node, bool pre
 
 static void read_normalised(struct reader *r, const struct node *node, bool prefix, sv *ret)
 {
-    char *out = check_text(r, node, 1, RULE_PATH_MAX) ? reader_alloc(r, node->text.len + 1) : NULL;
-    if (!out)
-        return;
+    char out[RULE_PATH_MAX + 1];
     size_t length;
+    if (!check_text(r, node, 1, RULE_PATH_MAX))
+        return;
     const char *fault = normalise(r, node, prefix, out, &length);
     if (fault)
         report_error(r, node->line, "%s: %s", shown_node(r, node), fault);
     else
-        *ret = sv_of(out, length);
+        *ret = reader_copy(r, sv_of(out, length));
 }
 
 void read_template(struct reader *r, const struct node *node, void *ret)

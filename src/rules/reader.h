@@ -29,6 +29,8 @@ struct reader {
     size_t errors;            /* so far */
     size_t regexes;           /* so far */
     enum attribute attribute; /* of the condition at hand */
+    struct rule_by *last_by;  /* of the rule before */
+    size_t last_by_count;
 
     /* The override that is being read: errors begin with "override of rule ID for SUBJECT". */
     size_t override_number; /* from 1; 0: not in an override */
@@ -136,6 +138,8 @@ sv reader_copy(struct reader *r, sv text);
 sv reader_copy_lower(struct reader *r, sv text);
 sv reader_copy_upper(struct reader *r, sv text);
 void *reader_alloc(struct reader *r, size_t size);
+/* rule->rest, to write what the rule has. NULL: no memory. */
+struct rule_rest *reader_rest(struct reader *r, struct rule *rule);
 void *reader_list(struct reader *r, size_t size); /* for `rules` or `overrides` of the set; without zeroes */
 
 /* ---- include.c ---- */

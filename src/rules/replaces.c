@@ -17,8 +17,11 @@ void read_replaces(struct reader *r, const struct node *node, void *ret)
 {
     static const struct list list = { .read = read_replaced_id, .size = sizeof(sv), .max = RULE_REPLACES_MAX };
     struct rule *rule = ret;
-    rule->replaces = read_list(r, node, &list, &rule->replace_count);
-    if (rule->replace_count > 0 && rule->mode == MODE_SHADOW)
+    struct rule_rest *rest = reader_rest(r, rule);
+    if (!rest)
+        return;
+    rest->replaces = read_list(r, node, &list, &rest->replace_count);
+    if (rest->replace_count > 0 && rule->mode == MODE_SHADOW)
         report_advice(r, node->line,
                       "the rule is in shadow mode, and replaces others all the same: requests to which it applies are not "
                       "limited by those");

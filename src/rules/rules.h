@@ -172,34 +172,41 @@ struct rule_reject {
 
 #define RULE_NEVER_EXPIRES INT64_MAX
 
+/* What few rules have. The others share one, in which everything is empty. */
+struct rule_rest {
+    struct rule_except except;
+    struct rule_reject reject;
+    struct rule_penalty penalty;
+    sv *replaces; /* ids of rules that do not count for requests to which this rule applies */
+    size_t replace_count;
+    sv file; /* that the line is in, where another file includes it; else empty */
+};
+extern const struct rule_rest rule_no_rest;
+
+/* Sets have very many of them: it is as small as it can be. */
 struct rule {
     sv id;
-    uint32_t values, regexes;    /* of a row: in its document, for the bounds on those of all rows */
-    int line;                    /* 0: it was read from a row */
-    enum rule_mode mode;         /* the one in force: MODE_OFF while `disabled` */
-    enum rule_mode enabled_mode; /* only while `disabled`: the mode that the rule has once it is enabled */
-    bool disabled;               /* `enabled: false` */
-    bool ignore_case;            /* A to Z are compared as a to z in the values of headers in `match`, and of `plan` */
-    bool unlimited;              /* `limits: none`: it has no limits and no plans */
-    int64_t expires_us;          /* from then on the rule is not there */
+    uint32_t values, regexes;        /* of a row: in its document, for the bounds on those of all rows */
+    int line;                        /* 0: it was read from a row */
+    enum rule_mode mode : 8;         /* the one in force: MODE_OFF while `disabled` */
+    enum rule_mode enabled_mode : 8; /* only while `disabled`: the mode that the rule has once it is enabled */
+    enum rule_counters counters : 8; /* COUNTERS_SHARED where there is a lease */
+    enum rule_on_failure on_failure : 8;
+    bool disabled;             /* `enabled: false` */
+    bool ignore_case;          /* A to Z are compared as a to z in the values of headers in `match`, and of `plan` */
+    bool unlimited;            /* `limits: none`: it has no limits and no plans */
+    uint32_t hold_max_percent; /* of a limit's max that one hold may take; 0: all of it */
+    struct rule_lease lease;
+    int64_t expires_us; /* from then on the rule is not there */
     struct rule_match match;
     struct rule_by *by;
     size_t by_count;
     struct rule_limit *limits; /* of requests that have none of the plans; may be none if there are plans */
     size_t limit_count;
-    enum rule_counters counters; /* COUNTERS_SHARED where there is a lease */
-    enum rule_on_failure on_failure;
-    struct rule_lease lease;
-    uint32_t hold_max_percent; /* of a limit's max that one hold may take; 0: all of it */
-    sv *replaces;              /* ids of rules that do not count for requests to which this rule applies */
-    size_t replace_count;
     struct rule_by plan; /* only if there are plans */
     struct rule_plan *plans;
     size_t plan_count;
-    struct rule_except except;
-    struct rule_reject reject;
-    struct rule_penalty penalty;
-    sv file; /* that the line is in, where another file includes it; else empty */
+    const struct rule_rest *rest; /* never NULL */
 };
 
 enum override_kind { OVERRIDE_LIMITS, OVERRIDE_DENY, OVERRIDE_UNLIMITED };

@@ -63,7 +63,7 @@ bool rule_matches_same(const struct rule *a, const struct rule *b)
 {
     bool plans = a->plan_count > 0;
     return a->mode == b->mode && a->expires_us == b->expires_us && a->ignore_case == b->ignore_case &&
-           same_match(&a->match, &b->match) && rule_same_by(a, b) && same_except(&a->except, &b->except) &&
+           same_match(&a->match, &b->match) && rule_same_by(a, b) && same_except(&a->rest->except, &b->rest->except) &&
            plans == (b->plan_count > 0) &&
            (!plans || (a->plan.attribute == b->plan.attribute && sv_eq(a->plan.name, b->plan.name)));
 }

@@ -486,11 +486,11 @@ void write_rule(struct buf *out, const struct rule *rule)
         instant_text(rule->expires_us, text);
         buf_printf(out, "    expires: %s\n", text);
     }
-    write_except(out, &rule->except, "    ", "      ");
-    write_reject(out, &rule->reject, "    ", "      ");
+    write_except(out, &rule->rest->except, "    ", "      ");
+    write_reject(out, &rule->rest->reject, "    ", "      ");
     write_counters(out, rule);
-    write_penalty(out, &rule->penalty);
-    WRITE_LIST(out, "    ", "replaces", rule->replaces, rule->replace_count, write_text_item);
+    write_penalty(out, &rule->rest->penalty);
+    WRITE_LIST(out, "    ", "replaces", rule->rest->replaces, rule->rest->replace_count, write_text_item);
 }
 
 /* ---- overrides ---- */

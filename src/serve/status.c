@@ -74,7 +74,7 @@ static void gather_rules(struct weir *weir, struct stats *stats)
         if (rule->mode == MODE_OFF)
             continue;
         stats_add_rule(stats, rule->id);
-        if (rule->penalty.after > 0)
+        if (rule->rest->penalty.after > 0)
             stats_add_penalty(stats, rule->id);
         know_limits(stats, rule, rule->limits, rule->limit_count);
         for (size_t k = 0; k < rule->plan_count; k++)

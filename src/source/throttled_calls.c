@@ -207,15 +207,15 @@ static bool is_call(const struct rule_match *m)
 
 static bool fits(const struct rule *rule)
 {
-    const struct rule_reject *j = &rule->reject;
+    const struct rule_reject *j = &rule->rest->reject;
     const struct rule_limit *l = rule->limits;
     return rule->limit_count == 1 && rule->plan_count == 0 && l->algorithm == LIMIT_FIXED_WINDOW && !l->named &&
            l->cost_unit.len == 0 && l->per_us % US_PER_S == 0 && rule->by_count == 1 &&
            rule->by[0].attribute == ATTR_USER && is_call(&rule->match) && !rule->ignore_case &&
-           rule->mode == MODE_ENFORCE && rule->except.ip_count + rule->except.user_count == 0 && !j->status &&
+           rule->mode == MODE_ENFORCE && rule->rest->except.ip_count + rule->rest->except.user_count == 0 && !j->status &&
            !j->has_body && j->content_type.len == 0 && j->header_count == 0 && rule->counters == COUNTERS_DEFAULT &&
-           rule->on_failure == ON_FAILURE_LOCAL && rule->hold_max_percent == 0 && rule->penalty.after == 0 &&
-           rule->replace_count == 0;
+           rule->on_failure == ON_FAILURE_LOCAL && rule->hold_max_percent == 0 && rule->rest->penalty.after == 0 &&
+           rule->rest->replace_count == 0;
 }
 
 static struct sql_value number_value(struct arena *arena, int64_t number)

@@ -203,7 +203,7 @@ static void test_arena(void **state)
     for (size_t size = 0; size < 5000; size += 7) {
         char *p = arena_alloc(&arena, size);
         assert_non_null(p);
-        assert_int_equal((uintptr_t)p % _Alignof(max_align_t), 0);
+        assert_int_equal((uintptr_t)p % _Alignof(uint64_t), 0);
         for (size_t i = 0; i < size; i++)
             assert_int_equal(p[i], 0);
         if (size > 0)

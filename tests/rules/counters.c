@@ -64,7 +64,9 @@ static void good_values(void **state)
         const struct good *c = &cases[i];
         struct reading r = rule_of(c->text);
         const struct rule *rule = r.rules->rules[0];
-        struct rule wanted = { .counters = c->counters, .lease = c->lease, .on_failure = c->on_failure };
+        struct rule wanted = {
+            .counters = c->counters, .lease = c->lease, .on_failure = c->on_failure, .rest = &rule_no_rest
+        };
         if (!counters_equal(rule, &wanted) || r.text.len > 0)
             fail_msg("%s: counters %d, lease %d %u %u, on_failure %d, %s", c->text, (int)rule->counters, rule->lease.on,
                      rule->lease.slice, rule->lease.ttl_ms, (int)rule->on_failure, r.text.ptr);

@@ -109,11 +109,12 @@ static inline bool reject_equal(const struct rule_reject *a, const struct rule_r
 static inline bool counters_equal(const struct rule *a, const struct rule *b)
 {
     return a->counters == b->counters && a->on_failure == b->on_failure && a->lease.on == b->lease.on &&
-           a->lease.slice == b->lease.slice && a->lease.ttl_ms == b->lease.ttl_ms && a->penalty.after == b->penalty.after &&
-           a->penalty.grow == b->penalty.grow && a->penalty.within_us == b->penalty.within_us &&
-           a->penalty.for_us == b->penalty.for_us && a->penalty.most_us == b->penalty.most_us &&
-           a->hold_max_percent == b->hold_max_percent && a->unlimited == b->unlimited &&
-           texts_equal(a->replaces, a->replace_count, b->replaces, b->replace_count);
+           a->lease.slice == b->lease.slice && a->lease.ttl_ms == b->lease.ttl_ms &&
+           a->rest->penalty.after == b->rest->penalty.after && a->rest->penalty.grow == b->rest->penalty.grow &&
+           a->rest->penalty.within_us == b->rest->penalty.within_us && a->rest->penalty.for_us == b->rest->penalty.for_us &&
+           a->rest->penalty.most_us == b->rest->penalty.most_us && a->hold_max_percent == b->hold_max_percent &&
+           a->unlimited == b->unlimited &&
+           texts_equal(a->rest->replaces, a->rest->replace_count, b->rest->replaces, b->rest->replace_count);
 }
 
 static inline bool rule_equal(const struct rule *a, const struct rule *b)
@@ -121,7 +122,8 @@ static inline bool rule_equal(const struct rule *a, const struct rule *b)
     bool equal = sv_eq(a->id, b->id) && a->mode == b->mode && a->expires_us == b->expires_us &&
                  match_equal(&a->match, &b->match) && a->ignore_case == b->ignore_case && a->by_count == b->by_count &&
                  plans_equal(a, b) && limits_equal(a->limits, a->limit_count, b->limits, b->limit_count) &&
-                 except_equal(&a->except, &b->except) && reject_equal(&a->reject, &b->reject) && counters_equal(a, b);
+                 except_equal(&a->rest->except, &b->rest->except) && reject_equal(&a->rest->reject, &b->rest->reject) &&
+                 counters_equal(a, b);
     for (size_t i = 0; equal && i < a->by_count; i++)
         equal = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].name, b->by[i].name);
     return equal;

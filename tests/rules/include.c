@@ -107,7 +107,7 @@ static void rules_of_all_files(void **state)
     struct whole w = read_whole("include: two.json\n");
     assert_int_equal(w.reading.rules->settings.ipv6_prefix, 48);
     assert_int_equal(w.reading.rules->rules[3]->line, 3);
-    assert_true(sv_eq(w.reading.rules->rules[3]->file, weir_str(at("d/a.yaml"))));
+    assert_true(sv_eq(w.reading.rules->rules[3]->rest->file, weir_str(at("d/a.yaml"))));
     assert_int_equal(w.reading.rules->problem_count, 1);
     assert_int_equal(w.included.count, 5);
     whole_done(&w);

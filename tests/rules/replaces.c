@@ -34,7 +34,7 @@ static void good_values(void **state)
         good_reading("rules: [ { id: a, limits: given, replaces: [] }, { id: b, limits: none, replaces: ~ } ]");
     assert_true(rule_limit_is_given(r.rules->rules[0]) && !r.rules->rules[0]->unlimited);
     assert_true(r.rules->rules[1]->unlimited && r.rules->rules[1]->limit_count == 0);
-    assert_int_equal(r.rules->rules[0]->replace_count + r.rules->rules[1]->replace_count, 0);
+    assert_int_equal(r.rules->rules[0]->rest->replace_count + r.rules->rules[1]->rest->replace_count, 0);
     struct buf text;
     buf_init(&text, 100);
     rule_limits_text(r.rules->rules[0]->limits, 1, &text);

@@ -14,8 +14,8 @@ static void the_least_rule(void **state)
     assert_int_equal(rule->by_count, 0);
     assert_int_equal(rule->match.condition_count + rule->match.path_count + rule->match.not_path_count, 0);
     assert_false(rule->ignore_case);
-    assert_int_equal(rule->reject.status, 0);
-    assert_false(rule->reject.has_body);
+    assert_int_equal(rule->rest->reject.status, 0);
+    assert_false(rule->rest->reject.has_body);
     reading_done(&r);
 }
 
@@ -25,7 +25,7 @@ static void fields_without_a_value_are_not_there(void **state)
     struct reading r =
         rule_of("ignore_case: , by: ~, mode: null, expires: , except: { ip: , user: }, reject: { status: , body: , "
                 "content_type: , headers: }");
-    assert_false(r.rules->rules[0]->reject.has_body);
+    assert_false(r.rules->rules[0]->rest->reject.has_body);
     reading_done(&r);
 }
 
@@ -345,7 +345,7 @@ static void exceptions(void **state)
 {
     (void)state;
     struct reading r = rule_of("except: { ip: [10.0.0.0/8, 'fd00::/8', 1.2.3.4, 0.0.0.0/0], user: [root, 1001] }");
-    const struct rule_except *e = &r.rules->rules[0]->except;
+    const struct rule_except *e = &r.rules->rules[0]->rest->except;
     assert_int_equal(e->ip_count, 4);
     assert_int_equal(e->ips[0].prefix, 104);
     assert_int_equal(e->ips[1].prefix, 8);
@@ -354,7 +354,7 @@ static void exceptions(void **state)
     assert_text(e->users[1], "1001");
     reading_done(&r);
     r = rule_of("except: { ip: '::1', user: a }");
-    assert_int_equal(r.rules->rules[0]->except.ip_count + r.rules->rules[0]->except.user_count, 2);
+    assert_int_equal(r.rules->rules[0]->rest->except.ip_count + r.rules->rules[0]->rest->except.user_count, 2);
     reading_done(&r);
     r = rule_of("except: { ip: [], user: [] }");
     reading_done(&r);
@@ -379,7 +379,7 @@ static void refusals(void **state)
     struct reading r =
         rule_of("reject: { status: 503, body: '', content_type: 'text/plain; charset=utf-8', headers: { X-Why: "
                 "slow, Link: '<a>; rel=help' } }");
-    const struct rule_reject *j = &r.rules->rules[0]->reject;
+    const struct rule_reject *j = &r.rules->rules[0]->rest->reject;
     assert_int_equal(j->status, 503);
     assert_true(j->has_body);
     assert_int_equal(j->body.len, 0);
@@ -389,7 +389,7 @@ static void refusals(void **state)
     assert_text(j->headers[1].value, "<a>; rel=help");
     reading_done(&r);
     r = rule_of("reject: { body: 42 }");
-    assert_text(r.rules->rules[0]->reject.body, "42");
+    assert_text(r.rules->rules[0]->rest->reject.body, "42");
     reading_done(&r);
     static const struct report_case cases[] = {
         { "reject: 503", "f:1: rule a: reject: must be a mapping (field: value), not 503\n" },

@@ -432,16 +432,16 @@ static void any_penalty(struct maker *m, struct rule_penalty *penalty)
 }
 
 /* Of this set, or not. */
-static void any_replaces(struct maker *m, struct rule *rule)
+static void any_replaces(struct maker *m, struct rule_rest *rest)
 {
-    rule->replace_count = maybe(m) ? 0 : 1 + below(m, 3);
-    rule->replaces = keep_array(m, rule->replace_count * sizeof *rule->replaces);
-    for (size_t i = 0; i < rule->replace_count; i++)
-        rule->replaces[i] = keep(m, maybe(m) ? SV("another: \"one\"") : SV("other"));
+    rest->replace_count = maybe(m) ? 0 : 1 + below(m, 3);
+    rest->replaces = keep_array(m, rest->replace_count * sizeof *rest->replaces);
+    for (size_t i = 0; i < rest->replace_count; i++)
+        rest->replaces[i] = keep(m, maybe(m) ? SV("another: \"one\"") : SV("other"));
 }
 
 /* limits: given, limits: none */
-static void any_word(struct maker *m, struct rule *rule)
+static void any_word(struct maker *m, struct rule *rule, struct rule_rest *rest)
 {
     rule->unlimited = maybe(m);
     rule->limit_count = rule->unlimited ? 0 : 1;
@@ -455,13 +455,16 @@ static void any_word(struct maker *m, struct rule *rule)
     rule->on_failure = ON_FAILURE_LOCAL;
     rule->lease = (struct rule_lease){ 0 };
     rule->hold_max_percent = 0;
-    rule->penalty = (struct rule_penalty){ 0 };
-    rule->reject = (struct rule_reject){ 0 };
+    rest->penalty = (struct rule_penalty){ 0 };
+    rest->reject = (struct rule_reject){ 0 };
 }
 
 static struct rule any_rule(struct maker *m, size_t index)
 {
-    struct rule rule = { .id = any_id(m, index), .mode = (enum rule_mode)below(m, 3), .expires_us = RULE_NEVER_EXPIRES };
+    struct rule_rest *rest = keep_array(m, sizeof *rest);
+    struct rule rule = {
+        .id = any_id(m, index), .mode = (enum rule_mode)below(m, 3), .expires_us = RULE_NEVER_EXPIRES, .rest = rest
+    };
     if (below(m, 4) == 0)
         rule_disable(&rule);
     if (maybe(m))
@@ -474,13 +477,13 @@ static struct rule any_rule(struct maker *m, size_t index)
     any_plans(m, &rule);
     if (rule.plan_count == 0 || maybe(m))
         rule.limits = any_limits(m, &rule.limit_count);
-    rule.except = any_except(m);
-    rule.reject = any_reject(m);
+    rest->except = any_except(m);
+    rest->reject = any_reject(m);
     any_counters(m, &rule);
-    any_penalty(m, &rule.penalty);
-    any_replaces(m, &rule);
+    any_penalty(m, &rest->penalty);
+    any_replaces(m, rest);
     if (rule.plan_count == 0 && below(m, 6) == 0)
-        any_word(m, &rule);
+        any_word(m, &rule, rest);
     return rule;
 }
 
