@@ -242,13 +242,13 @@ def test_links_and_names(page):
     assert not problems, "\n".join(problems)
 
 
-def test_two_services_and_a_redis(tmp_path):
+def test_two_services_and_a_redis(folder):
     """The first section of docs/redis.md works as it is written, and takes no port of script/server or of a Redis."""
     page = ROOT / "docs" / "redis.md"
     written = sorted(set(re.findall(r"(?:127\.0\.0\.1:|-p |--port )(\d+)", section_of(page))))
     assert len(written) == 7 and not {*PORTS.values(), "6379"} & set(written), written
     ports = dict(zip(written, (str(support.free_port()) for _ in written)))
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    Path(folder, "examples").symlink_to(ROOT / "examples")
 
     def answered(running):
         end = time.monotonic() + COMMAND_SECONDS_MAX
@@ -259,7 +259,7 @@ def test_two_services_and_a_redis(tmp_path):
                     break
                 time.sleep(0.01)
 
-    answers = list(two_minutes(page, tmp_path, ports, answered))
+    answers = list(two_minutes(page, folder, ports, answered))
     for text, comment in answers[:2]:
         assert (text.split()[0], text.split()[4]) == ("1", re.fullmatch(r"allowed, (\d) left", comment).group(1)), (text, comment)
     keys = answers[2][0].split()
