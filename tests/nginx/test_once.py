@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from support import expect
+from support import expect, until
 from support.gateway import ZONE, Gateway
 
 RULES = """
@@ -90,7 +90,14 @@ def counted(path):
 
 def expect_count(wanted, path, seen=None, body=None):
     count, got = counted(path)
-    paths = [asked for asked in g.backend.paths() if asked != "/plain"]
+    paths = []
+
+    def asked(how_many):
+        paths.extend(asked for asked in g.backend.paths() if asked != "/plain")
+        return len(paths) >= how_many
+
+    # nginx answers without waiting for mirrors.
+    until(lambda: asked(len(seen or [])), lambda: f"{path}: the backend saw {paths}, not {seen}")
     if seen is not None:
         expect(sorted(paths), sorted(seen), f"{path}: what the backend saw")
     if body is not None:

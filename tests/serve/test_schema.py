@@ -225,6 +225,22 @@ def test_parameters():
                     document.fits({"$ref": f"#/components/schemas/{name}"}, body)
 
 
+def test_costs():
+    """A cost and costs are combined in no schema, as the service refuses them."""
+    json_type = {"Content-Type": "application/json"}
+    with Service(rules=None) as s:
+        document = Document(s.steer("GET", "/v1/openapi.json").json())
+        for name, path, more in (("Request", "check", {}), ("Reservation", "reserve", {"ttl_ms": 1000})):
+            for costs, status in (({"cost": 1, "costs": {}}, 400), ({"cost": 1, "costs": None}, 200), ({"cost": None, "costs": {}}, 200)):
+                body = {**costs, **more}
+                expect(s.ask(s.http, "POST", f"/v1/{path}", json.dumps(body), json_type).status, status, body)
+                if status == 200:
+                    document.fits({"$ref": f"#/components/schemas/{name}"}, body)
+                else:
+                    with pytest.raises(jsonschema.ValidationError):
+                        document.fits({"$ref": f"#/components/schemas/{name}"}, body)
+
+
 def test_servers():
     """The document names the listeners of this very service."""
     def named(s):
