@@ -7,10 +7,13 @@ cd "$(dirname "$0")/../.." || exit 2
 weir=$(realpath "${1:-build}")/weir
 log=$(mktemp)
 child=
+tried=0-built-$$
+kept=$HOME/.m2/repository/io/weir/weir-spring-boot-starter
 cleanup() {
   trap - EXIT INT TERM HUP
   [ -z "$child" ] || kill "$child" 2>/dev/null
-  rm -f "$log"
+  rm -rf "$log" "${kept:?}/$tried"
+  rmdir "$kept" "$(dirname "$kept")" 2>/dev/null
 }
 trap cleanup EXIT
 trap 'cleanup; exit 143' INT TERM HUP
@@ -50,11 +53,9 @@ for file in sorted(glob.glob(sys.argv[1] + "/TEST-*.xml")):
 PYTHON
 }
 
-# The jar that is published: it names what Spring Boot starts by itself, and a class compiles with it alone.
-packaged() {
-  local jar folder=clients/spring/target/uses
-  jar=clients/spring/target/weir-spring-boot-starter-$("$weir" --version | cut -d ' ' -f 2).jar
-  python3 - "$jar" <<'PYTHON' && mkdir -p "$folder" && cat >"$folder/Uses.java" <<'JAVA' && javac -cp "$jar" -d "$folder" "$folder/Uses.java"
+# The jar that is published names what Spring Boot starts by itself.
+starts_by_itself() {
+  python3 - "$1" <<'PYTHON'
 import sys, zipfile
 
 jar = zipfile.ZipFile(sys.argv[1])
@@ -62,7 +63,34 @@ names = jar.namelist()
 for name in jar.read("META-INF/spring/org.springframework.boot.autoconfigure.AutoConfiguration.imports").decode().split():
     assert name.replace(".", "/") + ".class" in names, name
 PYTHON
+}
+
+# packaged [OPTION…]: an application gets the jar, and what it needs, from a repository. The version is one that nobody else has in the
+# folder where Maven keeps what it has read.
+packaged() {
+  local target=$PWD/clients/spring/target version jar
+  version=$("$weir" --version | cut -d ' ' -f 2)
+  jar=$target/weir-spring-boot-starter-$version.jar
+  rm -rf "$target/repository" "$target/application"
+  mkdir -p "$target/application/src/main/java"
+  starts_by_itself "$jar" && sed "s|<version>$version</version>|<version>$tried</version>|" clients/spring/pom.xml >"$target/tried.xml" &&
+    mvn -q -B "$@" -f clients/spring install:install-file -Dfile="$jar" -DpomFile="$target/tried.xml" -DlocalRepositoryPath="$target/repository" &&
+    cat >"$target/application/pom.xml" <<POM && cat >"$target/application/src/main/java/Uses.java" <<'JAVA' && mvn -q -B "$@" -f "$target/application" compile
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>application</groupId>
+  <artifactId>application</artifactId>
+  <version>1</version>
+  <properties><maven.compiler.source>17</maven.compiler.source><maven.compiler.target>17</maven.compiler.target></properties>
+  <dependencies>
+    <dependency><groupId>io.weir</groupId><artifactId>weir-spring-boot-starter</artifactId><version>$tried</version></dependency>
+  </dependencies>
+  <repositories><repository><id>built</id><url>file://$target/repository</url></repository></repositories>
+</project>
+POM
 class Uses {
+    io.lettuce.core.RedisClient brought_along;
+
     @io.weir.spring.Detect(eventId = "ocr", contentSpel = "#userId")
     String submit(String userId) { return userId; }
 }
@@ -86,7 +114,7 @@ fi
 cases=$(report)
 [ -z "$cases" ] || echo "$cases"
 if [ $status -eq 0 ]; then
-  if packaged >"$log" 2>&1; then
+  if packaged -o >"$log" 2>&1 </dev/null || packaged >"$log" 2>&1 </dev/null; then
     echo 'ok - spring: the jar'
   else
     echo 'not ok - spring: the jar'
