@@ -2,14 +2,12 @@
 Debian that debootstrap makes; namespaces of the kernel give the service a network, a process 1 and a read-only root of its own."""
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import shlex
 import shutil
-import socket
-import struct
+import signal
 import subprocess
 
 from support import BUILD, ROOT, until
@@ -105,9 +103,12 @@ def build(path, folder):
     return stage
 
 
-def loopback_up():
-    with socket.socket() as s:
-        fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS, IFF_UP and IFF_RUNNING
+# A program that goes on as a shell. SIOCSIFFLAGS, IFF_UP and IFF_RUNNING.
+LOOPBACK_UP = """import fcntl, os, socket, struct, sys
+with socket.socket() as s:
+    fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))
+os.execv("/bin/sh", ["sh", "-c", *sys.argv[1:]])
+"""
 
 
 class Container:
@@ -133,15 +134,16 @@ class Container:
         environment = {**ENVIRONMENT, "OWNER": settings["USER"], "VOLUMES": " ".join([settings["VOLUME"], *self.tmpfs]),
                        "FOLDERS": " ".join(f"{inside}={outside}" for inside, outside in self.folders.items())}
         words = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "/usr/bin/python3", "-c",
-                 "import sys, os; sys.path.insert(0, sys.argv[1]); from support import image; image.loopback_up(); os.execv('/bin/sh', ['sh', '-c', *sys.argv[2:]])"]
-        words += [os.path.join(ROOT, "tests"), self.SCRIPT, self.stage.root, *self.command]
+                 LOOPBACK_UP, self.SCRIPT, self.stage.root, *self.command]
         self.log = open(self.stage.root + ".log", "w+b")  # closed in __exit__
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment)
         return self
 
     def __exit__(self, kind, *_):
         if self.process.poll() is None:
-            self.process.kill()
+            # unshare's --kill-child ends with the first change of the user.
+            with contextlib.suppress(OSError):
+                os.kill(self.first() or self.process.pid, signal.SIGKILL)
         self.process.wait()
         if kind:
             print(self.output())
