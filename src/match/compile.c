@@ -571,58 +571,54 @@ static bool index_rule(struct builder *b, uint32_t rule)
     return enlist(b, &ruleset->always, rule);
 }
 
-/* Gives every list its start in the pool. Rules were listed in their order, so each list comes out rising. */
-static bool fill_pool(struct builder *b, uint32_t *starts)
+/* Gives every list its start in the pool, but for those of one rule, which are in no pool. Rules were listed in their
+ * order, so each list comes out rising. lists: how many rules each has; it becomes the list. */
+static bool fill_pool(struct builder *b, uint32_t *lists)
 {
-    uint32_t *pool = ARENA_ARRAY(&b->ruleset->arena, uint32_t, 1 + b->list_count + b->listed_count);
-    if (!pool)
-        return false;
-    for (size_t i = 0; i < b->listed_count; i++)
-        starts[b->listed[i].list]++;
-    uint32_t start = 1;
+    uint32_t size = 1;
     for (size_t i = 1; i <= b->list_count; i++) {
-        uint32_t length = starts[i];
-        starts[i] = start;
-        start += 1 + length;
+        uint32_t length = lists[i];
+        lists[i] = length == 1 ? LIST_ONE : size;
+        size += length == 1 ? 0 : 1 + length;
     }
-    for (size_t i = 0; i < b->listed_count; i++) {
-        uint32_t *list = &pool[starts[b->listed[i].list]];
-        list[++list[0]] = b->listed[i].rule;
+    uint32_t *pool = ARENA_ARRAY(&b->ruleset->arena, uint32_t, size);
+    for (size_t i = 0; pool && i < b->listed_count; i++) {
+        uint32_t *list = &lists[b->listed[i].list], rule = b->listed[i].rule;
+        if (*list & LIST_ONE)
+            *list |= rule;
+        else
+            pool[*list + ++pool[*list]] = rule;
     }
     b->ruleset->pool = pool;
-    return true;
+    return pool;
 }
 
-static uint32_t list_at(const uint32_t *pool, uint32_t start)
-{
-    return pool[start] == 1 ? LIST_ONE | pool[start + 1] : start;
-}
-
-/* Slots held numbers of lists until now; they get the lists themselves. starts[0] is 0, and so is pool[0]. */
+/* Slots held numbers of lists until now; they get the lists themselves. Number 0 is the empty list. */
 static bool fill_slots(struct builder *b)
 {
     struct ruleset *ruleset = b->ruleset;
-    CLEANUP_FREE uint32_t *starts = cleanup_calloc(b->list_count + 1, sizeof *starts);
-    if (!starts || !fill_pool(b, starts))
+    CLEANUP_FREE uint32_t *lists = cleanup_calloc(b->list_count + 1, sizeof *lists);
+    for (size_t i = 0; lists && i < b->listed_count; i++)
+        lists[b->listed[i].list]++;
+    if (!lists || !fill_pool(b, lists))
         return false;
-    const uint32_t *pool = ruleset->pool;
-    ruleset->always = list_at(pool, starts[ruleset->always]);
-    ruleset->with_regex = list_at(pool, starts[ruleset->with_regex]);
+    ruleset->always = lists[ruleset->always];
+    ruleset->with_regex = lists[ruleset->with_regex];
     for (uint32_t i = 1; i <= ruleset->literals.count; i++)
-        ruleset->literals.lists[i] = list_at(pool, starts[ruleset->literals.lists[i]]);
+        ruleset->literals.lists[i] = lists[ruleset->literals.lists[i]];
     for (size_t i = 0; i < ruleset->tree.count; i++) {
         struct tree_node *node = &ruleset->tree.nodes[i];
-        node->ends = list_at(pool, starts[node->ends]);
-        node->rest = list_at(pool, starts[node->rest]);
+        node->ends = lists[node->ends];
+        node->rest = lists[node->rest];
     }
-    for (size_t i = 0; ruleset->table.count > 0 && i <= ruleset->table.mask; i++) {
+    for (uint32_t i = 0; i < ruleset->table.size; i++) {
         struct table_entry *entry = &ruleset->table.entries[i];
         if (entry->value == TABLE_NONE)
             continue;
         bool names = entry->space == ATTR_DESCRIPTOR || entry->space == ATTR_HEADER;
         bool texts = entry->space < TREE_SPACE ? !names : entry->space >= ENTRY_SPACE;
         if (texts)
-            entry->value = list_at(pool, starts[entry->value]);
+            entry->value = lists[entry->value];
     }
     return true;
 }
@@ -695,8 +691,7 @@ static int compile(struct builder *b)
         if (ruleset->rules->rules[i]->mode != MODE_OFF && !index_rule(b, (uint32_t)i))
             return no_memory(b);
     ruleset_load_beside(ruleset, ruleset->compiled, sizeof *ruleset->compiled);
-    tree_trim(&ruleset->tree);
-    return fill_slots(b) && note_only_rules(ruleset) && fill_begin(b) && name_headers(ruleset) &&
+    return fill_slots(b) && fill_begin(b) && tree_finish(&ruleset->tree, &ruleset->table) && name_headers(ruleset) &&
                    literal_index_finish(&ruleset->literals) && compile_looks(ruleset)
                ? 0
                : no_memory(b);

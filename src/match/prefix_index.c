@@ -42,27 +42,39 @@ struct search {
     bool too_many;
 };
 
-/* How the rest of a template compares with "/" and `text`, and with another "/" if `whole`: 0 if it begins with that. */
-static int compare_rest(sv rest, sv text, bool whole)
+/* A segment that templates go on with, or the beginning of one. */
+struct wanted {
+    sv text;
+    bool escaped; /* in canonical form it has a `;` before it */
+    bool whole;
+};
+
+/* How the rest of a template compares with "/" and the segment, and with another "/" if it is whole: 0 if it begins with
+ * that. */
+static int compare_rest(sv rest, const struct wanted *wanted)
 {
+    sv text = wanted->text;
     if (rest.len == 0)
         return -1;
     rest = sv_from(rest, 1); /* each segment has its slash */
+    if (wanted->escaped && rest.ptr[0] != ';')
+        return (unsigned char)rest.ptr[0] - ';';
+    rest = sv_from(rest, wanted->escaped);
     size_t n = rest.len < text.len ? rest.len : text.len;
     int order = n > 0 ? memcmp(rest.ptr, text.ptr, n) : 0;
     if (order != 0 || rest.len < text.len)
         return order != 0 ? order : -1;
-    if (!whole)
+    if (!wanted->whole)
         return 0;
     return rest.len == text.len ? -1 : (unsigned char)rest.ptr[text.len] - '/';
 }
 
 /* The first entry of a range that compares as `least` or more. */
-static size_t first_of(const struct search *s, struct range range, sv text, bool whole, int least)
+static size_t first_of(const struct search *s, struct range range, const struct wanted *wanted, int least)
 {
     while (range.from < range.to) {
         size_t middle = range.from + (range.to - range.from) / 2;
-        int order = compare_rest(sv_from(template_of(&s->sorted[middle]), range.depth), text, whole);
+        int order = compare_rest(sv_from(template_of(&s->sorted[middle]), range.depth), wanted);
         if ((order > 0) - (order < 0) < least)
             range.from = middle + 1;
         else
@@ -72,10 +84,15 @@ static size_t first_of(const struct search *s, struct range range, sv text, bool
 }
 
 /* Those that go on with a segment, or with one that begins so. */
-static struct range narrow(const struct search *s, struct range range, sv text, bool whole)
+static struct range narrow(const struct search *s, struct range range, struct wanted wanted)
 {
-    return (struct range){ first_of(s, range, text, whole, 0), first_of(s, range, text, whole, 1),
-                           range.depth + 1 + text.len };
+    return (struct range){ first_of(s, range, &wanted, 0), first_of(s, range, &wanted, 1),
+                           range.depth + 1 + wanted.escaped + wanted.text.len };
+}
+
+static struct range narrow_wildcard(const struct search *s, struct range range, sv wildcard, bool whole)
+{
+    return narrow(s, range, (struct wanted){ .text = wildcard, .whole = whole });
 }
 
 static void take(struct search *s, struct range range)
@@ -95,11 +112,11 @@ static void follow(struct search *s, struct range range, sv rest)
         return;
     sv segment = sv_cut(&rest, '/');
     bool last = rest.len == 0;
-    take(s, narrow(s, range, SV(TEMPLATE_REST), false));
-    struct range literal = { 0 }, any = narrow(s, range, SV(TEMPLATE_ANY), !last),
-                 id = narrow(s, range, SV(TEMPLATE_ID), !last);
-    if (segment.ptr[0] != ';') /* which would look like a wildcard; no literal begins so */
-        literal = narrow(s, range, segment, !last);
+    take(s, narrow_wildcard(s, range, SV(TEMPLATE_REST), false));
+    struct range any = narrow_wildcard(s, range, SV(TEMPLATE_ANY), !last),
+                 id = narrow_wildcard(s, range, SV(TEMPLATE_ID), !last), literal = { 0 };
+    if (segment.ptr[0] != ';') /* which would look like an escaped one; no literal begins so */
+        literal = narrow(s, range, (struct wanted){ segment, part_is_escaped(segment), !last });
     if (!last) {
         follow(s, literal, rest);
         follow(s, any, rest);

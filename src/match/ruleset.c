@@ -489,6 +489,14 @@ static void visit_lists(struct visit *v, uint32_t *lists, size_t count)
         consider(v, rule, false);
 }
 
+void ruleset_load_beside(struct ruleset *ruleset, const void *array, size_t bytes)
+{
+    ruleset->lines = (struct rule_lines){ .compiled = (const char *)ruleset->compiled,
+                                          .beside = array,
+                                          .compiled_bytes = sizeof *ruleset->compiled,
+                                          .beside_bytes = bytes };
+}
+
 size_t ruleset_match(const struct ruleset *ruleset, struct facts *facts, int64_t now_us, uint32_t *ret_rules, size_t cap)
 {
     if (ruleset->has_except && excepted(&ruleset->except, facts))

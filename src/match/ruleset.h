@@ -83,10 +83,6 @@ struct compiled_rule {
 _Static_assert(sizeof(struct compiled_rule) == 64, "one cache line");
 _Static_assert(RULE_PATHS_MAX <= UINT16_MAX, "path_count");
 
-/* A list of rules, rising: 0 is the empty list, LIST_ONE | rule is that rule, anything else is the position in the pool of
- * its length, which its rules follow. */
-#define LIST_ONE (UINT32_C(1) << 31)
-
 /* A header that rules match, count by or have plans of, and when the last enforced one of these expires; INT64_MIN if all
  * of them are in shadow mode. */
 struct looked_header {
@@ -146,7 +142,6 @@ struct ruleset {
 
 /* The list of an entry of a descriptor with this value; TABLE_NONE: there is none. */
 uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value);
-bool compile_looks(struct ruleset *ruleset);   /* false: no memory */
-bool note_only_rules(struct ruleset *ruleset); /* in the table, when lists are in their places; false: no memory */
+bool compile_looks(struct ruleset *ruleset); /* false: no memory */
 
 #endif

@@ -22,26 +22,38 @@ static sv wildcard(sv raw)
     return sv_of("", 0);
 }
 
+/* Writes the canonical form of a segment that is not a wildcard. Returns its length. */
+static size_t write_literal(sv raw, bool ignore_case, char *to)
+{
+    size_t n = path_segment(raw, ignore_case, to, raw.len);
+    if (!part_is_escaped(sv_of(to, n)))
+        return n;
+    memmove(to + 1, to, n);
+    to[0] = ';';
+    return n + 1;
+}
+
 int template_new(sv text, bool ignore_case, struct arena *arena, sv *ret)
 {
-    /* A wildcard is one byte longer here than in the text; each segment gets a slash. */
-    size_t room = text.len + 2;
+    /* Each segment gets a slash; a wildcard, or a literal that begins like one, is one byte longer here than in the text.
+     */
+    size_t room = text.len + 3;
     for (size_t i = 0; i < text.len; i++)
-        room += text.ptr[i] == '/';
+        room += 2 * (text.ptr[i] == '/');
     char *out = arena_text(arena, room);
     if (!out)
         return WEIR_E_NO_MEMORY;
     size_t len = 0;
     bool ended = false;
-    while (text.len > 0) {
-        sv raw = sv_cut(&text, '/');
+    for (sv left = text; left.len > 0;) {
+        sv raw = sv_cut(&left, '/');
         sv wild = wildcard(raw);
         char *to = out + len + 1;
         size_t n = wild.len;
         if (wild.len > 0)
             memcpy(to, wild.ptr, wild.len);
         else
-            n = path_segment(raw, ignore_case, to, raw.len);
+            n = write_literal(raw, ignore_case, to);
         if (n == 0 || (n == 1 && to[0] == '.'))
             continue;
         if (ended)
@@ -56,6 +68,11 @@ int template_new(sv text, bool ignore_case, struct arena *arena, sv *ret)
         len += n + 1;
     }
     *ret = sv_of(out, len);
+    /* Most templates are written so: they need no text of their own. */
+    if (sv_eq(*ret, text)) {
+        arena_back(arena, out);
+        *ret = text;
+    }
     return 0;
 }
 
@@ -68,11 +85,11 @@ size_t template_depth(sv canonical)
 }
 
 /* The last segment of a path that was cut may be only the beginning of one. */
-static bool part_fits(sv part, sv segment, bool begins, const struct ids *ids)
+static bool part_fits(enum template_part kind, sv part, sv segment, bool begins, const struct ids *ids)
 {
-    if (sv_eq(part, SV(TEMPLATE_ANY)))
+    if (kind == PART_ANY)
         return true;
-    if (!sv_eq(part, SV(TEMPLATE_ID)))
+    if (kind == PART_LITERAL)
         return begins ? sv_starts(part, segment) : sv_eq(part, segment);
     return begins ? ids->custom || path_segment_begins_id(segment) : ids_accept(ids, segment);
 }
@@ -82,12 +99,13 @@ bool template_matches(sv canonical, sv path, bool cut, const struct ids *ids)
     sv rest = path.len > 0 && path.ptr[0] == '/' ? sv_from(path, 1) : path;
     while (canonical.len > 0 && !(cut && rest.len == 0)) {
         sv part = template_next(&canonical);
-        if (sv_eq(part, SV(TEMPLATE_REST)))
+        enum template_part kind = template_part(&part);
+        if (kind == PART_REST)
             return true;
         if (rest.len == 0)
             return false;
         sv segment = sv_cut(&rest, '/');
-        if (!part_fits(part, segment, cut && rest.len == 0, ids))
+        if (!part_fits(kind, part, segment, cut && rest.len == 0, ids))
             return false;
     }
     return rest.len == 0;

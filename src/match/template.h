@@ -1,7 +1,8 @@
 /* Path templates in one canonical form, and one at a time: what the tree is built from, and what it is tested against.
  *
- * The form is "/" and a segment for each, the root being empty. Normalised segments hold no `;`, so one that begins with it
- * is free to stand for a wildcard: "/repo/v1/entity/;#/bundle". */
+ * The form is "/" and a segment for each, the root being empty. Wildcards are as rules write them, so that most templates
+ * are their own canonical form: "/repo/v1/entity/#/bundle". Normalised segments hold no `;`: a literal that begins like a
+ * wildcard gets one before it ("/a/%23" is "/a/;#"). */
 #ifndef MATCH_TEMPLATE_H
 #define MATCH_TEMPLATE_H
 
@@ -9,9 +10,11 @@
 #include "base/regex.h"
 #include "match/path.h"
 
-#define TEMPLATE_ID ";#"
-#define TEMPLATE_ANY ";?"
-#define TEMPLATE_REST ";*"
+#define TEMPLATE_ID "#"
+#define TEMPLATE_ANY "{}"
+#define TEMPLATE_REST "*"
+
+enum template_part { PART_LITERAL, PART_ID, PART_ANY, PART_REST };
 
 /* What `#` accepts: settings.ids, or the default. */
 struct ids {
@@ -22,11 +25,35 @@ struct ids {
 
 bool ids_accept(const struct ids *ids, sv segment);
 
-/* 0, WEIR_E_NO_MEMORY, or WEIR_E_INVALID for a `*` that is not the last segment. *ret lives in `arena`. */
+/* 0, WEIR_E_NO_MEMORY, or WEIR_E_INVALID for a `*` that is not the last segment. *ret lives in `arena`, or is `text`. */
 int template_new(sv text, bool ignore_case, struct arena *arena, sv *ret);
 size_t template_depth(sv canonical);
 /* `cut`: whether it matches some path that begins with this one: the last segment may be longer, and others may follow. */
 bool template_matches(sv canonical, sv path, bool cut, const struct ids *ids);
+
+/* Whether a literal has to be told from a wildcard: it begins like one. */
+static inline bool part_is_escaped(sv literal)
+{
+    return literal.len > 0 && (literal.ptr[0] == '#' || literal.ptr[0] == '{' || literal.ptr[0] == '*');
+}
+
+/* Says what a segment of the canonical form is. A literal becomes the text that it stands for. */
+static inline enum template_part template_part(sv *part)
+{
+    switch (part->ptr[0]) {
+    case '#':
+        return PART_ID;
+    case '{':
+        return PART_ANY;
+    case '*':
+        return PART_REST;
+    case ';':
+        *part = sv_from(*part, 1);
+        return PART_LITERAL;
+    default:
+        return PART_LITERAL;
+    }
+}
 
 /* Cuts the next segment off a canonical form that is not empty. */
 static inline sv template_next(sv *rest)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 enum { FIRST_ENTRIES = 64, CACHE_LINE = 64 };
-_Static_assert(CACHE_LINE % sizeof(struct table_entry) == 0, "no entry lies across two lines");
+_Static_assert(CACHE_LINE == TABLE_LINE * sizeof(struct table_entry), "no entry lies across two lines");
 
 void table_done(struct table *table)
 {
@@ -13,12 +13,12 @@ void table_done(struct table *table)
     *table = (struct table){ 0 };
 }
 
-static struct table_entry *free_entry(struct table_entry *entries, size_t mask, uint32_t slot)
+static struct table_entry *free_entry(const struct table *table, uint32_t space, uint64_t word)
 {
-    size_t i = slot & mask;
-    while (entries[i].value != TABLE_NONE)
-        i = (i + 1) & mask;
-    return &entries[i];
+    uint32_t i = table_first(table, space, word);
+    while (table->entries[i].value != TABLE_NONE)
+        i = table_next(table, i);
+    return &table->entries[i];
 }
 
 static uint64_t entry_word(const struct table_entry *entry)
@@ -26,39 +26,47 @@ static uint64_t entry_word(const struct table_entry *entry)
     return entry->text_len > TABLE_INLINE ? entry->far_hash : table_word(table_text(entry));
 }
 
+static bool resize(struct table *table, uint32_t size)
+{
+    struct table resized = { .size = size, .count = table->count };
+    resized.entries = aligned_alloc(CACHE_LINE, size * sizeof *resized.entries);
+    if (!resized.entries)
+        return false;
+    for (uint32_t i = 0; i < size; i++)
+        resized.entries[i] = (struct table_entry){ .value = TABLE_NONE };
+    for (uint32_t i = 0; i < table->size; i++)
+        if (table->entries[i].value != TABLE_NONE)
+            *free_entry(&resized, table->entries[i].space, entry_word(&table->entries[i])) = table->entries[i];
+    free(table->entries);
+    *table = resized;
+    return true;
+}
+
 /* At most half full, so that a miss ends soon. */
 static bool make_room(struct table *table)
 {
-    size_t size = table->entries ? table->mask + 1 : 0;
-    if (table->count + 1 <= size / 2)
+    if (table->count < table->size / 2)
         return true;
-    size_t bigger = size ? size * 2 : FIRST_ENTRIES;
-    struct table_entry *entries = aligned_alloc(CACHE_LINE, bigger * sizeof *entries);
-    if (!entries)
-        return false;
-    for (size_t i = 0; i < bigger; i++)
-        entries[i] = (struct table_entry){ .value = TABLE_NONE };
-    for (size_t i = 0; i < size; i++)
-        if (table->entries[i].value != TABLE_NONE)
-            *free_entry(entries, bigger - 1, table_slot(table->entries[i].space, entry_word(&table->entries[i]))) =
-                table->entries[i];
-    free(table->entries);
-    table->entries = entries;
-    table->mask = bigger - 1;
-    return true;
+    return table->size <= UINT32_MAX / 2 && resize(table, table->size ? table->size * 2 : FIRST_ENTRIES);
+}
+
+/* Two thirds full: with lines of two, most texts are in the line in which the search begins. */
+bool table_trim(struct table *table)
+{
+    return table->count == 0 || resize(table, (table->count / TABLE_LINE * 3 / 2 + TABLE_LINE) * TABLE_LINE);
 }
 
 uint32_t *table_put(struct table *table, uint32_t space, sv text, uint32_t value)
 {
     uint64_t word = table_word(text);
-    uint32_t slot = table_slot(space, word);
-    if (table->count > 0)
-        for (size_t i = slot & table->mask; table->entries[i].value != TABLE_NONE; i = (i + 1) & table->mask)
-            if (table_entry_is(&table->entries[i], space, text, word))
-                return &table->entries[i].value;
+    if (table->count > 0) {
+        struct table_entry *entry = (struct table_entry *)table_find_word(table, space, text, word);
+        if (entry->value != TABLE_NONE)
+            return &entry->value;
+    }
     if (!make_room(table))
         return NULL;
-    struct table_entry *entry = free_entry(table->entries, table->mask, slot);
+    struct table_entry *entry = free_entry(table, space, word);
     *entry = (struct table_entry){ .space = space, .value = value, .text_len = (uint32_t)text.len };
     if (text.len > TABLE_INLINE) {
         entry->far_text = text.ptr;

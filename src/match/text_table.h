@@ -29,15 +29,19 @@ struct table_entry {
     };
 };
 
+enum { TABLE_LINE = 2 }; /* entries of a cache line, in which a search begins */
+
 struct table {
     struct table_entry *entries;
-    size_t mask; /* entries - 1 */
-    size_t count;
+    uint32_t size; /* of entries: whole lines */
+    uint32_t count;
 };
 
 void table_done(struct table *table);
 /* The value of (space, text), which is set to `value` if there was none; NULL: no memory. Lives until the next call. */
 uint32_t *table_put(struct table *table, uint32_t space, sv text, uint32_t value);
+/* Puts each entry in its place once more, in no more memory than all need. False: no memory. */
+bool table_trim(struct table *table);
 
 #define TABLE_MIX UINT64_C(0x9e3779b97f4a7c15)
 
@@ -63,10 +67,16 @@ static inline uint64_t table_word(sv text)
     return text.len <= TABLE_WORD ? sv_short_word(text) : table_hash(text);
 }
 
-/* Where a text stands in `space`. */
-static inline uint32_t table_slot(uint32_t space, uint64_t word)
+/* Returns the entry at which the search for a text in `space` begins. */
+static inline uint32_t table_first(const struct table *table, uint32_t space, uint64_t word)
 {
-    return (uint32_t)(table_fold(word ^ TABLE_MIX, (space + UINT64_C(1)) * TABLE_MIX) >> 16);
+    uint64_t hash = (uint32_t)(table_fold(word ^ TABLE_MIX, (space + UINT64_C(1)) * TABLE_MIX) >> 16);
+    return (uint32_t)(hash * (table->size / TABLE_LINE) >> 32) * TABLE_LINE;
+}
+
+static inline uint32_t table_next(const struct table *table, uint32_t entry)
+{
+    return entry + 1 < table->size ? entry + 1 : 0;
 }
 
 static inline sv table_text(const struct table_entry *entry)
@@ -91,7 +101,7 @@ static inline bool table_entry_is(const struct table_entry *entry, uint32_t spac
 /* Returns the entry of (space, text), or a free one if it is not there. word: table_word(text). The table is not empty. */
 static inline const struct table_entry *table_find_word(const struct table *table, uint32_t space, sv text, uint64_t word)
 {
-    for (size_t i = table_slot(space, word) & table->mask;; i = (i + 1) & table->mask) {
+    for (uint32_t i = table_first(table, space, word);; i = table_next(table, i)) {
         const struct table_entry *entry = &table->entries[i];
         if (entry->value == TABLE_NONE || table_entry_is(entry, space, text, word))
             return entry;

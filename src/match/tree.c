@@ -31,12 +31,6 @@ static bool set_room(struct tree *tree, size_t cap)
     return true;
 }
 
-void tree_trim(struct tree *tree)
-{
-    if (tree->count > 0)
-        set_room(tree, tree->count);
-}
-
 static uint32_t add_node(struct tree *tree)
 {
     if ((!tree->nodes || tree->count == tree->cap) && !set_room(tree, tree->cap ? tree->cap * 2 : 16))
@@ -47,13 +41,14 @@ static uint32_t add_node(struct tree *tree)
 }
 
 /* Where a node keeps its child for one segment of a template, which is `fresh` if there was none; NULL: no memory. */
-static uint32_t *child_slot(struct tree *tree, struct table *table, uint32_t node, sv part, uint32_t fresh)
+static uint32_t *child_slot(struct tree *tree, struct table *table, uint32_t node, enum template_part kind, sv part,
+                            uint32_t fresh)
 {
     struct tree_node *n = &tree->nodes[node];
     uint32_t *slot = NULL;
-    if (sv_eq(part, SV(TEMPLATE_ID)))
+    if (kind == PART_ID)
         slot = &n->id_child;
-    else if (sv_eq(part, SV(TEMPLATE_ANY)))
+    else if (kind == PART_ANY)
         slot = &n->any_child;
     else if (part.len <= TABLE_WORD &&
              (n->first_len == 0 || (n->first_len == part.len && n->first_word == table_word(part))))
@@ -72,10 +67,10 @@ static uint32_t *child_slot(struct tree *tree, struct table *table, uint32_t nod
 }
 
 /* The child of `node` for one segment of a template, made if missing. A tree that failed to grow is only freed. */
-static uint32_t add_child(struct tree *tree, struct table *table, uint32_t node, sv part)
+static uint32_t add_child(struct tree *tree, struct table *table, uint32_t node, enum template_part kind, sv part)
 {
     uint32_t fresh = (uint32_t)tree->count;
-    uint32_t *slot = child_slot(tree, table, node, part, fresh);
+    uint32_t *slot = child_slot(tree, table, node, kind, part, fresh);
     if (!slot)
         return TABLE_NONE;
     uint32_t child = *slot;
@@ -89,14 +84,21 @@ uint32_t *tree_add(struct tree *tree, struct table *table, sv canonical)
     uint32_t node = 0;
     while (canonical.len > 0) {
         sv part = template_next(&canonical);
-        if (sv_eq(part, SV(TEMPLATE_REST)))
+        enum template_part kind = template_part(&part);
+        if (kind == PART_REST)
             return &tree->nodes[node].rest;
-        node = add_child(tree, table, node, part);
+        node = add_child(tree, table, node, kind, part);
         if (node == TABLE_NONE)
             return NULL;
     }
     return &tree->nodes[node].ends;
 }
+
+/* Where a search stands. */
+struct place {
+    uint32_t node, depth;
+    uint32_t list; /* what LIST_ONLY stands for */
+};
 
 struct search {
     const struct tree_node *nodes;
@@ -109,18 +111,9 @@ struct search {
     uint64_t hashed, judged; /* bit i: segment i has its hash, its is_id; those that are told at once have neither */
     uint64_t is_id;
     uint64_t hash[PATH_SEGMENTS_MAX];
-    struct {
-        uint32_t node, depth;
-    } stack[2 * PATH_SEGMENTS_MAX + 1];
+    struct place stack[2 * PATH_SEGMENTS_MAX + 1];
 };
 _Static_assert(PATH_SEGMENTS_MAX <= 64, "a bit for each segment");
-
-/* To be followed later. */
-static inline void push(struct search *s, uint32_t node, uint32_t depth)
-{
-    s->stack[s->height].node = node;
-    s->stack[s->height++].depth = depth;
-}
 
 /* table_word of a segment of 1 to TABLE_WORD bytes, 0 for a longer one. The bytes of the path after it may be read,
  * and are masked. */
@@ -142,27 +135,25 @@ static __attribute__((noinline)) uint64_t long_hash(struct search *s, sv segment
     return s->hash[depth];
 }
 
-/* With many rules in use, each node on the way to a rule comes from memory, and so does the rule. All of them are on their
- * way at once: the nodes of one template are made one after another. */
-static inline void load_only(const struct search *s, const struct table_entry *entry)
+/* The literal child below a place; its node is TABLE_NONE if there is none. With many rules in use, the only rule that can
+ * be found any more comes from memory: it is on its way while the search goes on. */
+static inline struct place literal_child(struct search *s, const struct tree_node *n, struct place at, sv segment,
+                                         uint64_t word)
 {
-    enum { LINE_NODES = 64 / sizeof(struct tree_node) };
-    __builtin_prefetch(&s->nodes[entry->value] + LINE_NODES);
-    rule_lines_load(s->lines, entry->only - 1);
-}
-
-static inline uint32_t literal_child(struct search *s, const struct tree_node *n, sv segment, uint64_t word, size_t depth)
-{
+    struct place child = { TABLE_NONE, at.depth + 1, at.list };
     if (n->first_word == word && n->first_len == segment.len)
-        return n->first_child;
-    if (!n->has_more)
-        return TABLE_NONE;
-    if (segment.len > TABLE_WORD)
-        word = long_hash(s, segment, depth);
-    const struct table_entry *entry = table_find_word(s->table, TREE_SPACE + (uint32_t)(n - s->nodes), segment, word);
-    if (entry->only)
-        load_only(s, entry);
-    return entry->value;
+        child.node = n->first_child;
+    else if (n->has_more) {
+        if (segment.len > TABLE_WORD)
+            word = long_hash(s, segment, at.depth);
+        const struct table_entry *entry = table_find_word(s->table, TREE_SPACE + at.node, segment, word);
+        child.node = entry->value;
+        if (entry->only) {
+            rule_lines_load(s->lines, entry->only - 1);
+            child.list = LIST_ONE | (entry->only - 1);
+        }
+    }
+    return child;
 }
 
 static __attribute__((noinline)) bool judge_segment(struct search *s, sv segment, size_t depth)
@@ -191,33 +182,42 @@ static inline bool segment_is_id(struct search *s, sv segment, uint64_t word, si
     return word_is_digits(word, segment.len);
 }
 
+static inline void take_list(struct search *s, uint32_t list, struct place at)
+{
+    s->lists[s->found++] = list == LIST_ONLY ? at.list : list;
+}
+
 /* Takes the lists of a node. False: there is no room. */
-static inline bool take_lists(struct search *s, const struct tree_node *n, bool at_end)
+static inline bool take_lists(struct search *s, const struct tree_node *n, struct place at, bool at_end)
 {
     if (!n->rest && !(at_end && n->ends))
         return true;
     if (s->found + 2 > s->cap)
         return false;
     if (n->rest)
-        s->lists[s->found++] = n->rest;
+        take_list(s, n->rest, at);
     if (at_end && n->ends)
-        s->lists[s->found++] = n->ends;
+        take_list(s, n->ends, at);
     return true;
 }
 
+/* To be followed later. */
+static inline void push(struct search *s, uint32_t node, struct place from)
+{
+    s->stack[s->height++] = (struct place){ node, from.depth + 1, from.list };
+}
+
 /* The child to follow next; other children that fit are left on the stack. */
-static inline uint32_t descend(struct search *s, const struct tree_node *n, sv path, sv segment, uint32_t depth)
+static inline struct place descend(struct search *s, const struct tree_node *n, struct place at, sv path, sv segment)
 {
     uint64_t word = short_word(path, segment);
-    uint32_t next = literal_child(s, n, segment, word, depth);
+    struct place next = literal_child(s, n, at, segment, word);
     if (n->any_child != TABLE_NONE)
-        push(s, n->any_child, depth + 1);
-    if (n->id_child == TABLE_NONE || !segment_is_id(s, segment, word, depth))
+        push(s, n->any_child, at);
+    if (n->id_child == TABLE_NONE || !segment_is_id(s, segment, word, at.depth))
         return next;
-    if (next == TABLE_NONE)
-        return n->id_child;
-    push(s, n->id_child, depth + 1);
-    return next;
+    push(s, n->id_child, at);
+    return next.node == TABLE_NONE ? s->stack[--s->height] : next;
 }
 
 size_t tree_find(const struct tree *tree, const struct table *table, sv path, const struct path_segments *segments,
@@ -233,19 +233,20 @@ size_t tree_find(const struct tree *tree, const struct table *table, sv path, co
     s.found = s.height = 0;
     s.cap = cap;
     s.hashed = s.judged = s.is_id = 0;
-    uint32_t node = 0, depth = 0;
+    struct place at = { 0 };
     for (;;) {
-        const struct tree_node *n = &s.nodes[node];
-        bool at_end = depth == segments->count;
-        if (!take_lists(&s, n, at_end))
+        const struct tree_node *n = &s.nodes[at.node];
+        bool at_end = at.depth == segments->count;
+        if (!take_lists(&s, n, at, at_end))
             return cap + 1;
-        node = at_end ? TABLE_NONE : descend(&s, n, path, path_segment_at(path, segments, depth), depth);
-        depth++;
-        if (node != TABLE_NONE)
+        if (at_end)
+            at.node = TABLE_NONE;
+        else
+            at = descend(&s, n, at, path, path_segment_at(path, segments, at.depth));
+        if (at.node != TABLE_NONE)
             continue;
         if (s.height == 0)
             return s.found;
-        node = s.stack[--s.height].node;
-        depth = s.stack[s.height].depth;
+        at = s.stack[--s.height];
     }
 }

@@ -5,7 +5,13 @@
 #include "match/template.h"
 #include "match/text_table.h"
 
-/* Number 0 is the root; TABLE_NONE stands for no node. Lists are numbers that the tree only stores; 0 stands for no list.
+/* A list of rules, rising: 0 is the empty list, LIST_ONE | rule is that rule, anything else is the position in the
+ * ruleset's pool of its length, which its rules follow. */
+#define LIST_ONE (UINT32_C(1) << 31)
+/* Of a node of a shared tail: LIST_ONE | the only rule of the entry by which the search came there. */
+#define LIST_ONLY UINT32_MAX
+
+/* Number 0 is the root; TABLE_NONE stands for no node.
  *
  * Most nodes have one literal child at most. The first whose text fits into a word stands in the node itself; the others
  * are in the table, under the space TREE_SPACE + this node's number. */
@@ -44,8 +50,9 @@ struct tree {
 void tree_done(struct tree *tree);
 /* Where the list of a template belongs; lives until the next call. NULL: no memory. */
 uint32_t *tree_add(struct tree *tree, struct table *table, sv canonical);
-/* Gives back room for nodes that no template needs, once all are there. */
-void tree_trim(struct tree *tree);
+/* After the last template, when lists are in their places: gives back the memory that tree and table do not need. Nothing
+ * is added any more. False: no memory; then both can only be freed. */
+bool tree_finish(struct tree *tree, struct table *table);
 /* Writes the list of every template that matches, at most `cap` of them, in no order. Returns how many; cap + 1:
  * too many. A rule that is all that can be found any more is loaded meanwhile. */
 size_t tree_find(const struct tree *tree, const struct table *table, sv path, const struct path_segments *segments,

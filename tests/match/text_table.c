@@ -69,7 +69,7 @@ static void test_random(void **state)
 static uint32_t only_of(const struct ruleset *ruleset, const char *segment)
 {
     uint32_t found = UINT32_MAX;
-    for (size_t i = 0; i <= ruleset->table.mask; i++) {
+    for (uint32_t i = 0; i < ruleset->table.size; i++) {
         const struct table_entry *entry = &ruleset->table.entries[i];
         if (entry->value == TABLE_NONE || entry->space < TREE_SPACE || !sv_eq(table_text(entry), weir_str(segment)))
             continue;
