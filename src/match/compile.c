@@ -131,23 +131,23 @@ static int compile_template(struct builder *b, const struct rule *rule, sv text,
     return r < 0 ? no_memory(b) : 0;
 }
 
-static int compile_path(struct builder *b, const struct rule *rule, const struct rule_path *from,
-                        struct compiled_path *path)
+static int compile_path(struct builder *b, const struct rule *rule, const struct rule_path *from)
 {
+    struct compiled_path *path = &b->ruleset->paths[b->ruleset->path_count++];
     return from->is_regex ? compile_regex(b, rule, from->text, &path->regex) : compile_template(b, rule, from->text, path);
 }
 
 static int compile_paths(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
 {
     const struct rule_match *match = &rule->match;
-    size_t count = match->path_count, all = count + match->not_path_count;
-    struct compiled_path *paths = ARENA_ARRAY(&b->ruleset->arena, struct compiled_path, all);
-    int r = paths ? 0 : no_memory(b);
-    for (size_t i = 0; r == 0 && i < all; i++)
-        r = compile_path(b, rule, i < count ? &match->paths[i] : &match->not_paths[i - count], &paths[i]);
-    compiled->paths = paths;
-    compiled->path_count = (uint16_t)count;
+    int r = 0;
+    compiled->first_path = b->ruleset->path_count;
+    compiled->path_count = (uint16_t)match->path_count;
     compiled->not_path_count = (uint16_t)match->not_path_count;
+    for (size_t i = 0; r == 0 && i < match->path_count; i++)
+        r = compile_path(b, rule, &match->paths[i]);
+    for (size_t i = 0; r == 0 && i < match->not_path_count; i++)
+        r = compile_path(b, rule, &match->not_paths[i]);
     return r;
 }
 
@@ -202,9 +202,9 @@ static bool number_header(struct ruleset *ruleset, struct compiled_condition *co
 }
 
 /* The bit that has a condition checked. */
-static uint32_t check_of(const struct compiled_rule *compiled, const struct compiled_condition *condition)
+static uint32_t check_of(const struct compiled_rest *rest, const struct compiled_condition *condition)
 {
-    if (condition->attribute == ATTR_METHOD && compiled->methods)
+    if (condition->attribute == ATTR_METHOD && rest->methods)
         return CHECK_METHODS;
     if (condition->attribute == ATTR_DESCRIPTOR_LIMIT && !condition->has_is && !condition->is_not) {
         if (condition->presence == PRESENT)
@@ -215,13 +215,13 @@ static uint32_t check_of(const struct compiled_rule *compiled, const struct comp
     return BIT(condition->attribute);
 }
 
-static bool compile_conditions(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
+static bool compile_conditions(struct builder *b, const struct rule *rule, struct compiled_rest *rest)
 {
     struct arena *arena = &b->ruleset->arena;
     size_t count = rule->match.condition_count;
     struct compiled_condition *conditions = ARENA_ARRAY(arena, struct compiled_condition, count);
-    compiled->conditions = conditions;
-    compiled->condition_count = (uint32_t)count;
+    rest->conditions = conditions;
+    rest->condition_count = (uint32_t)count;
     for (size_t i = 0; conditions && i < count; i++) {
         if (!condition_init(&conditions[i], arena, &rule->match.conditions[i], rule->ignore_case))
             return false;
@@ -230,45 +230,65 @@ static bool compile_conditions(struct builder *b, const struct rule *rule, struc
         if (conditions[i].attribute == ATTR_HEADER && !number_header(b->ruleset, &conditions[i]))
             return false;
         if (conditions[i].attribute == ATTR_METHOD)
-            compiled->methods = method_bits(b->ruleset, &conditions[i]);
-        compiled->all_checks |= check_of(compiled, &conditions[i]);
+            rest->methods = method_bits(b->ruleset, &conditions[i]);
+        rest->checks |= check_of(rest, &conditions[i]);
     }
     return conditions;
 }
 
-static void compile_checks(const struct rule *rule, struct compiled_rule *compiled)
+static bool has_exceptions(const struct rule *rule)
 {
-    uint32_t checks = compiled->all_checks;
-    checks |= rule->match.path_count > 0 ? CHECK_PATHS : 0;
+    return rule->rest->except.ip_count + rule->rest->except.user_count > 0;
+}
+
+static bool compile_rule_except(struct builder *b, const struct rule *rule, struct compiled_rest *rest)
+{
+    struct compiled_except *except = ARENA_NEW(&b->ruleset->arena, struct compiled_except);
+    rest->except = except;
+    rest->checks |= CHECK_EXCEPT;
+    return except && compile_except(except, &b->ruleset->arena, &rule->rest->except);
+}
+
+/* Returns NULL if out of memory. */
+static const struct compiled_rest *compile_rest(struct builder *b, const struct rule *rule)
+{
+    static const struct compiled_rest nothing;
+    if (rule->match.condition_count == 0 && !has_exceptions(rule) && rule->expires_us == RULE_NEVER_EXPIRES)
+        return &nothing;
+    struct compiled_rest *rest = ARENA_NEW(&b->ruleset->arena, struct compiled_rest);
+    if (!rest)
+        return NULL;
+    rest->expires_us = rule->expires_us;
+    rest->checks = rule->expires_us == RULE_NEVER_EXPIRES ? 0 : CHECK_EXPIRES;
+    return compile_conditions(b, rule, rest) && (!has_exceptions(rule) || compile_rule_except(b, rule, rest)) ? rest : NULL;
+}
+
+/* What is checked of the rule until an index implies a part of it. The header of a plan is not a condition: it is read when
+ * all conditions hold, and must not have different values. */
+static uint32_t compile_checks(const struct rule *rule, const struct compiled_rule *compiled)
+{
+    uint32_t checks = all_checks(compiled);
+    bool plan_of_header = rule->plan_count > 0 && rule->plan.attribute == ATTR_HEADER;
     checks |= rule->match.not_path_count > 0 ? CHECK_NOT_PATHS : 0;
-    checks |= rule->rest->except.ip_count + rule->rest->except.user_count > 0 ? CHECK_EXCEPT : 0;
-    compiled->checks = compiled->all_checks = checks;
-    for (size_t i = 0; i < rule->by_count; i++)
-        compiled->by |= BIT(rule->by[i].attribute);
-    /* Not a condition: the header of a plan is read when all conditions hold, and must not have different values. */
-    if (rule->plan_count > 0 && rule->plan.attribute == ATTR_HEADER)
-        compiled->all_checks |= BIT(ATTR_HEADER);
+    checks |= rule->mode == MODE_OFF ? CHECK_OFF : 0;
+    return checks | ((checks | compiled->by) & BIT(ATTR_HEADER) || plan_of_header ? CHECK_REPEATED : 0);
 }
 
 static int compile_rule(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
 {
-    struct arena *arena = &b->ruleset->arena;
     compiled->rule = rule;
-    compiled->expires_us = rule->mode == MODE_OFF ? INT64_MIN : rule->expires_us;
-    if (!compile_conditions(b, rule, compiled))
+    compiled->rest = compile_rest(b, rule);
+    if (!compiled->rest)
         return no_memory(b);
-    compile_checks(rule, compiled);
+    for (size_t i = 0; i < rule->by_count; i++)
+        compiled->by |= BIT(rule->by[i].attribute);
+    int r = compile_paths(b, rule, compiled);
+    compiled->checks = compile_checks(rule, compiled);
     bool plan_of_user = rule->plan_count > 0 && rule->plan.attribute == ATTR_USER;
-    bool user = (compiled->by | compiled->all_checks) & BIT(ATTR_USER) || rule->rest->except.user_count > 0 || plan_of_user;
+    bool user = (compiled->by | compiled->checks) & BIT(ATTR_USER) || rule->rest->except.user_count > 0 || plan_of_user;
     if (rule->mode != MODE_OFF && user)
         b->ruleset->wants_user = true;
-    if (compiled->checks & CHECK_EXCEPT) {
-        struct compiled_except *except = ARENA_NEW(arena, struct compiled_except);
-        if (!except || !compile_except(except, arena, &rule->rest->except))
-            return no_memory(b);
-        compiled->except = except;
-    }
-    return compile_paths(b, rule, compiled);
+    return r;
 }
 
 /* A need of a regex: its texts, and how many rules have the most frequent one. */
@@ -318,15 +338,15 @@ static bool path_is_found(const struct ruleset *ruleset, const struct compiled_p
 static bool paths_find(const struct ruleset *ruleset, const struct compiled_rule *compiled)
 {
     for (size_t i = 0; i < compiled->path_count; i++)
-        if (!path_is_found(ruleset, &compiled->paths[i]))
+        if (!path_is_found(ruleset, &compiled_paths(ruleset, compiled)[i]))
             return false;
     return compiled->path_count > 0;
 }
 
-static bool has_regex(const struct compiled_rule *compiled)
+static bool has_regex(const struct ruleset *ruleset, const struct compiled_rule *compiled)
 {
     for (size_t i = 0; i < compiled->path_count; i++)
-        if (path_is_regex(&compiled->paths[i]))
+        if (path_is_regex(&compiled_paths(ruleset, compiled)[i]))
             return true;
     return false;
 }
@@ -388,8 +408,8 @@ static bool count_path(struct builder *b, const struct compiled_path *path)
 
 static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
 {
-    for (size_t i = 0; i < compiled->condition_count; i++) {
-        struct texts texts = texts_of(&compiled->conditions[i]);
+    for (size_t i = 0; i < compiled->rest->condition_count; i++) {
+        struct texts texts = texts_of(&compiled->rest->conditions[i]);
         for (size_t k = 0; k < texts.count; k++) {
             uint32_t space;
             sv text = text_at(&texts, k, &space);
@@ -398,7 +418,7 @@ static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
         }
     }
     for (size_t i = 0; paths_find(b->ruleset, compiled) && i < compiled->path_count; i++)
-        if (!count_path(b, &compiled->paths[i]))
+        if (!count_path(b, &compiled_paths(b->ruleset, compiled)[i]))
             return false;
     return true;
 }
@@ -408,7 +428,7 @@ static uint32_t most_paths(const struct builder *b, const struct compiled_rule *
 {
     uint32_t most = 0;
     for (size_t i = 0; i < compiled->path_count; i++) {
-        const struct compiled_path *path = &compiled->paths[i];
+        const struct compiled_path *path = &compiled_paths(b->ruleset, compiled)[i];
         uint32_t count = path_is_regex(path) ? choose_need(b, b->ruleset->regexes[path->regex]).rules
                                              : table_find(&b->known, COUNT_TEMPLATE, path_template(path));
         most = count > most ? count : most;
@@ -436,16 +456,16 @@ static const struct compiled_condition *choose_index(const struct builder *b, co
 {
     const uint32_t weak = BIT(ATTR_HOST) | BIT(ATTR_HEADER) | BIT(ATTR_IP);
     const struct compiled_condition *best = NULL;
-    bool regex = has_regex(compiled);
+    bool regex = has_regex(b->ruleset, compiled);
     uint32_t fewest = paths_find(b->ruleset, compiled) ? most_paths(b, compiled) : UINT32_MAX;
-    for (size_t i = 0; i < compiled->condition_count; i++) {
-        struct texts texts = texts_of(&compiled->conditions[i]);
+    for (size_t i = 0; i < compiled->rest->condition_count; i++) {
+        struct texts texts = texts_of(&compiled->rest->conditions[i]);
         if (texts.count == 0)
             continue;
         uint32_t count = most_texts(b, &texts);
-        bool wins_equal = !(BIT(compiled->conditions[i].attribute) & weak) || (regex && !best);
+        bool wins_equal = !(BIT(compiled->rest->conditions[i].attribute) & weak) || (regex && !best);
         if (count < fewest || (count == fewest && wins_equal)) {
-            best = &compiled->conditions[i];
+            best = &compiled->rest->conditions[i];
             fewest = count;
         }
     }
@@ -529,13 +549,13 @@ static bool index_paths(struct builder *b, uint32_t rule)
 {
     struct ruleset *ruleset = b->ruleset;
     struct compiled_rule *compiled = &ruleset->compiled[rule];
-    bool regex = has_regex(compiled);
+    bool regex = has_regex(ruleset, compiled);
     if (regex && !enlist(b, &ruleset->with_regex, rule))
         return false;
     if (!regex)
         compiled->checks &= ~(uint32_t)CHECK_PATHS;
     for (size_t i = 0; i < compiled->path_count; i++) {
-        const struct compiled_path *path = &compiled->paths[i];
+        const struct compiled_path *path = &compiled_paths(ruleset, compiled)[i];
         ruleset->finds |= path_is_regex(path) ? FINDS_REGEXES : FINDS_PATHS;
         if (!path_is_regex(path) && !enlist(b, tree_add(&ruleset->tree, &ruleset->table, path_template(path)), rule))
             return false;
@@ -556,7 +576,7 @@ uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value)
 /* The index has room for the literals of a rule, if all of them are new. */
 static bool literals_fit(const struct ruleset *ruleset, const struct compiled_rule *compiled)
 {
-    return !has_regex(compiled) || ruleset->literals.count + compiled->path_count * NEED_TEXTS_MAX < LITERALS_MAX;
+    return !has_regex(ruleset, compiled) || ruleset->literals.count + compiled->path_count * NEED_TEXTS_MAX < LITERALS_MAX;
 }
 
 static bool index_rule(struct builder *b, uint32_t rule)
@@ -626,7 +646,7 @@ static bool fill_slots(struct builder *b)
 /* Whether the tree finds the rule. */
 static bool has_in_tree(const struct compiled_rule *compiled)
 {
-    return (compiled->all_checks & ~compiled->checks) & CHECK_PATHS;
+    return compiled->path_count > 0 && !(compiled->checks & CHECK_PATHS);
 }
 
 /* The templates of the tree once more, when their lists are in their places. */
@@ -634,20 +654,18 @@ static bool fill_begin(struct builder *b)
 {
     struct ruleset *ruleset = b->ruleset;
     struct prefix_index *begin = &ruleset->begin;
-    size_t count = 0;
-    for (size_t i = 0; i < ruleset->rules->rule_count; i++)
-        count += has_in_tree(&ruleset->compiled[i]) ? ruleset->compiled[i].path_count : 0;
-    begin->sorted = ARENA_ARRAY(&ruleset->arena, struct prefix_entry, count);
+    *begin = (struct prefix_index){ ruleset->paths, ARENA_ARRAY(&ruleset->arena, uint32_t, ruleset->path_count), 0 };
     if (!begin->sorted)
         return false;
     for (size_t i = 0; i < ruleset->rules->rule_count; i++) {
         const struct compiled_rule *compiled = &ruleset->compiled[i];
-        for (size_t k = 0; has_in_tree(compiled) && k < compiled->path_count; k++) {
-            const struct compiled_path *path = &compiled->paths[k];
+        for (uint32_t k = 0; has_in_tree(compiled) && k < compiled->path_count; k++) {
+            struct compiled_path *path = &ruleset->paths[compiled->first_path + k];
             const uint32_t *list = tree_add(&ruleset->tree, &ruleset->table, path_template(path));
             if (!list)
                 return false;
-            begin->sorted[begin->count++] = (struct prefix_entry){ path->template, path->length, *list };
+            path->list = *list;
+            begin->sorted[begin->count++] = compiled->first_path + k;
         }
     }
     prefix_index_sort(begin);
@@ -659,11 +677,22 @@ static bool name_headers(struct ruleset *ruleset)
     ruleset->header_names = ARENA_ARRAY(&ruleset->arena, sv, ruleset->header_count);
     for (size_t i = 0; ruleset->header_names && i < ruleset->rules->rule_count; i++) {
         const struct compiled_rule *compiled = &ruleset->compiled[i];
-        for (size_t k = 0; k < compiled->condition_count; k++)
-            if (compiled->conditions[k].attribute == ATTR_HEADER)
-                ruleset->header_names[(compiled->conditions[k].space - HEADER_SPACE) / 2] = compiled->conditions[k].name;
+        for (size_t k = 0; k < compiled->rest->condition_count; k++)
+            if (compiled->rest->conditions[k].attribute == ATTR_HEADER)
+                ruleset->header_names[(compiled->rest->conditions[k].space - HEADER_SPACE) / 2] =
+                    compiled->rest->conditions[k].name;
     }
     return ruleset->header_names;
+}
+
+/* Room for the paths of all rules, which compile_paths() fills. */
+static bool make_paths(struct ruleset *ruleset)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < ruleset->rules->rule_count; i++)
+        count += ruleset->rules->rules[i]->match.path_count + ruleset->rules->rules[i]->match.not_path_count;
+    ruleset->paths = ARENA_ARRAY(&ruleset->arena, struct compiled_path, count);
+    return ruleset->paths;
 }
 
 static int compile(struct builder *b)
@@ -675,7 +704,7 @@ static int compile(struct builder *b)
         return r;
     ruleset->compiled = aligned_alloc(sizeof *ruleset->compiled, (count + 1) * sizeof *ruleset->compiled);
     ruleset->methods = ARENA_ARRAY(&ruleset->arena, sv, RULESET_METHODS_MAX);
-    if (!ruleset->compiled || !ruleset->methods)
+    if (!ruleset->compiled || !ruleset->methods || !make_paths(ruleset))
         return no_memory(b);
     memset(ruleset->compiled, 0, count * sizeof *ruleset->compiled);
     for (size_t i = 0; i < count; i++) {

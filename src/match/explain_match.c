@@ -120,12 +120,12 @@ static bool some_path_fits(const struct ruleset *ruleset, const struct compiled_
 /* Some view of the reading in use matches one of the paths, and none of those that must not match. */
 static bool reading_holds(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
 {
-    const struct compiled_path *not_paths = compiled->paths + compiled->path_count;
+    const struct compiled_path *paths = compiled_paths(ruleset, compiled), *not_paths = paths + compiled->path_count;
     size_t count = facts_views(facts);
     for (size_t i = 0; i < count; i++) {
         struct path_view view = facts_view(facts, i);
         if (view.number == facts->reading &&
-            (compiled->path_count == 0 || some_path_fits(ruleset, compiled->paths, compiled->path_count, &view, true)) &&
+            (compiled->path_count == 0 || some_path_fits(ruleset, paths, compiled->path_count, &view, true)) &&
             !some_path_fits(ruleset, not_paths, compiled->not_path_count, &view, false))
             return true;
     }

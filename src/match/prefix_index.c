@@ -6,41 +6,42 @@
 
 #include <stdlib.h>
 
-static inline sv template_of(const struct prefix_entry *entry)
+static int compare_paths(const void *a, const void *b, void *paths)
 {
-    return sv_of(entry->template, entry->length);
-}
-
-static int compare_entries(const void *a, const void *b)
-{
-    const struct prefix_entry *x = a, *y = b;
-    return sv_compare(template_of(x), template_of(y));
+    const struct compiled_path *all = paths;
+    return sv_compare(path_template(&all[*(const uint32_t *)a]), path_template(&all[*(const uint32_t *)b]));
 }
 
 void prefix_index_sort(struct prefix_index *index)
 {
     size_t n = 0;
+    void *paths = (void *)index->paths;
     if (index->count == 0)
         return;
-    qsort(index->sorted, index->count, sizeof index->sorted[0], compare_entries);
+    qsort_r(index->sorted, index->count, sizeof index->sorted[0], compare_paths, paths);
     for (size_t i = 1; i < index->count; i++)
-        if (compare_entries(&index->sorted[n], &index->sorted[i]) != 0)
+        if (compare_paths(&index->sorted[n], &index->sorted[i], paths) != 0)
             index->sorted[++n] = index->sorted[i];
     index->count = n + 1;
 }
 
-/* Entries that have the first `depth` bytes in common. */
+/* Paths that have the first `depth` bytes in common. */
 struct range {
     size_t from, to, depth;
 };
 
 struct search {
-    const struct prefix_entry *sorted;
+    const struct prefix_index *index;
     const struct ids *ids;
     uint32_t *lists;
     size_t found, cap;
     bool too_many;
 };
+
+static inline const struct compiled_path *path_at(const struct search *s, size_t i)
+{
+    return &s->index->paths[s->index->sorted[i]];
+}
 
 /* A segment that templates go on with, or the beginning of one. */
 struct wanted {
@@ -69,12 +70,12 @@ static int compare_rest(sv rest, const struct wanted *wanted)
     return rest.len == text.len ? -1 : (unsigned char)rest.ptr[text.len] - '/';
 }
 
-/* The first entry of a range that compares as `least` or more. */
+/* The first path of a range that compares as `least` or more. */
 static size_t first_of(const struct search *s, struct range range, const struct wanted *wanted, int least)
 {
     while (range.from < range.to) {
         size_t middle = range.from + (range.to - range.from) / 2;
-        int order = compare_rest(sv_from(template_of(&s->sorted[middle]), range.depth), wanted);
+        int order = compare_rest(sv_from(path_template(path_at(s, middle)), range.depth), wanted);
         if ((order > 0) - (order < 0) < least)
             range.from = middle + 1;
         else
@@ -102,7 +103,7 @@ static void take(struct search *s, struct range range)
         return;
     }
     for (size_t i = range.from; i < range.to; i++)
-        s->lists[s->found++] = s->sorted[i].list;
+        s->lists[s->found++] = path_at(s, i)->list;
 }
 
 /* No deeper than the deepest template. */
@@ -132,7 +133,7 @@ static void follow(struct search *s, struct range range, sv rest)
 
 size_t prefix_index_find(const struct prefix_index *index, sv begin, const struct ids *ids, uint32_t *ret_lists, size_t cap)
 {
-    struct search s = { .sorted = index->sorted, .ids = ids, .lists = ret_lists, .cap = cap };
+    struct search s = { .index = index, .ids = ids, .lists = ret_lists, .cap = cap };
     struct range all = { 0, index->count, 0 };
     sv rest = begin.len > 0 && begin.ptr[0] == '/' ? sv_from(begin, 1) : begin;
     if (rest.len == 0)

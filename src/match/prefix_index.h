@@ -4,18 +4,13 @@
 
 #include "match/tree.h"
 
-struct prefix_entry {
-    const char *template; /* canonical */
-    uint32_t length;
-    uint32_t list;
-};
-
 struct prefix_index {
-    struct prefix_entry *sorted; /* by template, none twice */
+    const struct compiled_path *paths; /* of all rules */
+    uint32_t *sorted;                  /* numbers of those that are in the tree, by template, none twice */
     size_t count;
 };
 
-/* Sorts the entries and takes out those that are there twice. */
+/* Sorts the paths and takes out those whose template is there twice. */
 void prefix_index_sort(struct prefix_index *index);
 /* Writes the list of every template that template_matches() finds for a path that was cut, at most `cap` of them, in no
  * order. Returns how many; cap + 1: too many. */

@@ -91,7 +91,7 @@ static bool path_fits(const struct ruleset *ruleset, const struct compiled_path 
 /* The view matches one of the paths, and none of those that must not match. Where weir is not sure, the rule applies. */
 static bool view_passes(const struct ruleset *ruleset, const struct compiled_rule *rule, const struct path_view *view)
 {
-    const struct compiled_path *paths = rule->paths, *not_paths = paths + rule->path_count;
+    const struct compiled_path *paths = compiled_paths(ruleset, rule), *not_paths = paths + rule->path_count;
     size_t i = 0;
     while (i < rule->path_count && !path_fits(ruleset, &paths[i], view, true))
         i++;
@@ -123,7 +123,7 @@ static bool path_holds(struct visit *v, const struct compiled_rule *rule)
     if (path.len == 0)
         return false;
     for (size_t i = 0; i < rule->path_count; i++) {
-        const struct compiled_path *p = &rule->paths[i];
+        const struct compiled_path *p = &compiled_paths(v->ruleset, rule)[i];
         if (path_is_regex(p) ? regex_holds(v, p->regex) : template_holds(v->ruleset, path_template(p), v->facts))
             return true;
     }
@@ -142,7 +142,7 @@ static bool method_holds(struct visit *v, const struct compiled_rule *rule)
 {
     if (v->method == METHOD_UNKNOWN)
         v->method = request_method(v->ruleset, facts_method(v->facts));
-    return v->method & rule->methods;
+    return v->method & rule->rest->methods;
 }
 
 /* Attributes that are made of the lists of a request: its headers and its descriptor. */
@@ -203,27 +203,6 @@ static bool excepted(const struct compiled_except *except, struct facts *facts)
     return ip && networks_has(&except->ips, ip);
 }
 
-/* Cheap conditions first, regexes last. */
-static bool conditions_hold(struct visit *v, const struct compiled_rule *rule, uint32_t checks)
-{
-    if (checks & CHECK_METHODS && !method_holds(v, rule))
-        return false;
-    /* Conditions are in lines of their own: they are not read if none is to be looked at. */
-    for (size_t i = 0; checks & CHECK_CONDITIONS && i < rule->condition_count; i++)
-        if (checks & BIT(rule->conditions[i].attribute) && !condition_holds(&rule->conditions[i], v->facts))
-            return false;
-    if (checks & CHECK_EXCEPT && excepted(rule->except, v->facts))
-        return false;
-    if (checks & CHECK_NOT_PATHS)
-        return some_view_passes(v, rule);
-    return !(checks & CHECK_PATHS) || path_holds(v, rule);
-}
-
-static inline bool looks_at_headers(const struct compiled_rule *rule)
-{
-    return (rule->all_checks | rule->by) & BIT(ATTR_HEADER);
-}
-
 /* The rule applies, but for a header that says two things. Shadow rules refuse nothing. */
 static bool is_repeated(struct visit *v, const struct compiled_rule *rule)
 {
@@ -233,15 +212,30 @@ static bool is_repeated(struct visit *v, const struct compiled_rule *rule)
     return name.len > 0;
 }
 
-static void consider(struct visit *v, uint32_t i, bool all_checks)
+/* Cheap conditions first, regexes last; a header that is repeated matters only if all else holds. */
+static bool conditions_hold(struct visit *v, const struct compiled_rule *rule, uint32_t checks)
+{
+    const struct compiled_rest *rest = rule->rest;
+    if (checks & CHECK_OFF || (checks & CHECK_EXPIRES && v->now_us >= rest->expires_us))
+        return false;
+    if (checks & CHECK_METHODS && !method_holds(v, rule))
+        return false;
+    /* Conditions are in lines of their own: they are not read if none is to be looked at. */
+    for (size_t i = 0; checks & CHECK_CONDITIONS && i < rest->condition_count; i++)
+        if (checks & BIT(rest->conditions[i].attribute) && !condition_holds(&rest->conditions[i], v->facts))
+            return false;
+    if (checks & CHECK_EXCEPT && excepted(rest->except, v->facts))
+        return false;
+    if (checks & CHECK_NOT_PATHS ? !some_view_passes(v, rule) : checks & CHECK_PATHS && !path_holds(v, rule))
+        return false;
+    return !(checks & CHECK_REPEATED) || !is_repeated(v, rule);
+}
+
+static void consider(struct visit *v, uint32_t i, bool all)
 {
     const struct compiled_rule *rule = &v->ruleset->compiled[i];
-    uint32_t checks = all_checks ? rule->all_checks : rule->checks;
-    if (v->now_us >= rule->expires_us || checks & v->fails || !subject_is_there(rule, v->facts))
-        return;
-    if (checks && !conditions_hold(v, rule, checks))
-        return;
-    if (looks_at_headers(rule) && is_repeated(v, rule))
+    uint32_t checks = all ? all_checks(rule) : rule->checks;
+    if (checks & v->fails || !subject_is_there(rule, v->facts) || (checks && !conditions_hold(v, rule, checks)))
         return;
     if (v->found < v->cap)
         v->ret_rules[v->found] = i;

@@ -23,14 +23,18 @@ enum {
 enum {
     CHECK_CONDITIONS = (1 << ATTRIBUTE_COUNT) - 1, /* the bits of all attributes */
     CHECK_EXCEPT = 1 << ATTRIBUTE_COUNT,
-    CHECK_METHODS = CHECK_EXCEPT << 1,  /* compiled_rule.methods, in place of the condition on ATTR_METHOD */
+    CHECK_METHODS = CHECK_EXCEPT << 1,  /* compiled_rest.methods, in place of the condition on ATTR_METHOD */
     CHECK_PATHS = CHECK_METHODS << 1,   /* one of the paths matches */
     CHECK_NOT_PATHS = CHECK_PATHS << 1, /* it has `not_paths`: in one reading a path matches, and none of these */
     /* The request brings a limit, or none; in place of a condition on ATTR_DESCRIPTOR_LIMIT that says only this, as most
      * rules for Envoy do. */
     CHECK_BRINGS = CHECK_NOT_PATHS << 1,
     CHECK_BRINGS_NONE = CHECK_BRINGS << 1,
+    CHECK_EXPIRES = CHECK_BRINGS_NONE << 1,
+    CHECK_OFF = CHECK_EXPIRES << 1,  /* the rule is off, and in no index */
+    CHECK_REPEATED = CHECK_OFF << 1, /* it looks at headers: the request must not repeat them with different values */
 };
+_Static_assert(CHECK_REPEATED > 0, "a bit for each");
 
 /* Spaces of the table beside those of the attributes: names of headers, each with the list of the rules that want the
  * header to be there, and of those that are found by its value. */
@@ -45,42 +49,31 @@ _Static_assert((int)OTHER_SPACES <= (int)TREE_SPACE, "the table has a space for 
 #define HEADER_SPACE (UINT32_C(3) << 30)
 #define NETWORK_SPACE (UINT32_MAX - 256)
 
-struct compiled_path {
-    const char *template; /* canonical; NULL: it is a regex */
-    union {
-        uint32_t length; /* of the template */
-        uint32_t regex;  /* index */
-    };
-};
-static inline bool path_is_regex(const struct compiled_path *path)
-{
-    return !path->template;
-}
-static inline sv path_template(const struct compiled_path *path)
-{
-    return sv_of(path->template, path->length);
-}
-
 struct compiled_except {
     struct networks ips;
     struct names users;
 };
 
-/* A rule as matching looks at it; one cache line. */
-struct compiled_rule {
-    int64_t expires_us; /* the lowest for a rule that is off */
-    uint32_t checks;    /* of a candidate that its index found: bits of attributes, and CHECK_… */
-    uint32_t all_checks;
-    uint32_t by;      /* bits of attributes */
-    uint32_t methods; /* bits */
-    const struct rule *rule;
-    const struct compiled_path *paths; /* and then those that must not match */
+/* What a rule has beside paths. Those that have nothing else share one, in which everything is empty. */
+struct compiled_rest {
+    int64_t expires_us; /* CHECK_EXPIRES */
     const struct compiled_condition *conditions;
-    const struct compiled_except *except; /* NULL: none */
-    uint16_t path_count, not_path_count;
+    const struct compiled_except *except; /* CHECK_EXCEPT */
     uint32_t condition_count;
+    uint32_t methods; /* bits: CHECK_METHODS */
+    uint32_t checks;  /* of conditions and exceptions, those that the index implies, too */
 };
-_Static_assert(sizeof(struct compiled_rule) == 64, "one cache line");
+
+/* A rule as matching looks at it: two of them are a cache line. It is copied for each version of the rules. */
+struct compiled_rule {
+    const struct rule *rule;
+    const struct compiled_rest *rest; /* never NULL */
+    uint32_t checks;                  /* of a candidate that its index found: bits of attributes, and CHECK_… */
+    uint32_t by;                      /* bits of attributes */
+    uint32_t first_path;              /* number; the paths that must not match follow the others */
+    uint16_t path_count, not_path_count;
+};
+_Static_assert(sizeof(struct compiled_rule) == 32, "two in a cache line");
 _Static_assert(RULE_PATHS_MAX <= UINT16_MAX, "path_count");
 
 /* A header that rules match, count by or have plans of, and when the last enforced one of these expires; INT64_MIN if all
@@ -102,7 +95,9 @@ struct ruleset {
 
     struct table table; /* texts that rules match, by their attribute; literal segments of paths */
     struct tree tree;
-    struct prefix_index begin; /* the same templates, for paths that are cut */
+    struct compiled_path *paths; /* of all rules, in their order */
+    uint32_t path_count;
+    struct prefix_index begin; /* the templates of the tree, for paths that are cut */
     uint32_t *pool;
     sv *methods; /* each one's number is its bit */
     size_t method_count;
@@ -140,6 +135,15 @@ struct ruleset {
     size_t looked_header_count;
 };
 
+static inline const struct compiled_path *compiled_paths(const struct ruleset *ruleset, const struct compiled_rule *rule)
+{
+    return ruleset->paths + rule->first_path;
+}
+/* All that has to be checked of a rule that no index found. */
+static inline uint32_t all_checks(const struct compiled_rule *rule)
+{
+    return rule->checks | rule->rest->checks | (rule->path_count > 0 ? CHECK_PATHS : 0);
+}
 /* The list of an entry of a descriptor with this value; TABLE_NONE: there is none. */
 uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value);
 bool compile_looks(struct ruleset *ruleset); /* false: no memory */

@@ -31,6 +31,24 @@ size_t template_depth(sv canonical);
 /* `cut`: whether it matches some path that begins with this one: the last segment may be longer, and others may follow. */
 bool template_matches(sv canonical, sv path, bool cut, const struct ids *ids);
 
+/* A path that a rule must match, or must not match. */
+struct compiled_path {
+    const char *template; /* canonical; NULL: it is a regex */
+    union {
+        uint32_t length; /* of the template */
+        uint32_t regex;  /* index */
+    };
+    uint32_t list; /* of all rules that the tree finds by this template */
+};
+static inline bool path_is_regex(const struct compiled_path *path)
+{
+    return !path->template;
+}
+static inline sv path_template(const struct compiled_path *path)
+{
+    return sv_of(path->template, path->length);
+}
+
 /* Whether a literal has to be told from a wildcard: it begins like one. */
 static inline bool part_is_escaped(sv literal)
 {
