@@ -112,6 +112,7 @@ struct bench_source {
 struct bench_rules {
     unsigned few, many;     /* rules; 0: not measured */
     double few_ms, many_ms; /* of the CPU, until a row that changed among so many is in force */
+    double add_ms;          /* the same of a row that was added to many */
     double start_ms, bytes; /* of many: until they are in force at first; for each of them, beyond its text */
 };
 

@@ -34,7 +34,7 @@ static bool several_init(struct several *s, struct bench_table *t)
     struct rules *rules = rules_read(weir_str(text), &report);
     rules_report_done(&report);
     if (!rules || ruleset_new(&ruleset, rules, &error) < 0 ||
-        bound_new(&s->bound, ruleset, t->cells, (struct bound_sharing){ 0 }, NULL, &error) < 0)
+        bound_new(&s->bound, ruleset, t->cells, (struct bound_sharing){ 0 }, (struct bound_before){ 0 }, &error) < 0)
         return false;
     s->decision = (struct decision){ .counters = s->counters, .order = s->order, .cap = BENCH_LIMITS };
     return decision_plan(&s->decision, s->bound, &s->request, &s->request.user, t->now_us, &needed) &&

@@ -153,6 +153,8 @@ static void add_rules(const struct bench_rules *m, struct bench_ratio *ret, size
     add(ret, n, m->many_ms / m->few_ms, m->many_ms / m->few_ms, 50, true);
     snprintf(ret[*n].text, sizeof ret[*n].text, "%u rules: ms of the CPU until one that changes is in force", m->many);
     add(ret, n, m->many_ms, m->many_ms, 50, true);
+    snprintf(ret[*n].text, sizeof ret[*n].text, "%u rules: ms of the CPU until one that is added is in force", m->many);
+    add(ret, n, m->add_ms, m->add_ms, 50, true);
     snprintf(ret[*n].text, sizeof ret[*n].text, "%u rules: seconds of the CPU until they are in force", m->many);
     add(ret, n, m->start_ms / 1000, m->start_ms / 1000, 1, true);
     snprintf(ret[*n].text, sizeof ret[*n].text, "%u rules: bytes for each beyond its text", m->many);

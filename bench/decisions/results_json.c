@@ -106,10 +106,11 @@ void bench_json(const struct bench *bench, const struct bench_ratio *ratios, siz
         add_source(out, &bench->source);
     if (bench->rules.many)
         buf_printf(out,
-                   ",\"rules\":{\"few\":%u,\"many\":%u,\"few_ms\":%.3f,\"many_ms\":%.2f,\"start_ms\":%.2f,\"bytes_per_"
+                   ",\"rules\":{\"few\":%u,\"many\":%u,\"few_ms\":%.3f,\"many_ms\":%.2f,\"add_ms\":%.2f,\"start_ms\":%.2f,"
+                   "\"bytes_per_"
                    "rule\":%.1f}",
-                   bench->rules.few, bench->rules.many, bench->rules.few_ms, bench->rules.many_ms, bench->rules.start_ms,
-                   bench->rules.bytes);
+                   bench->rules.few, bench->rules.many, bench->rules.few_ms, bench->rules.many_ms, bench->rules.add_ms,
+                   bench->rules.start_ms, bench->rules.bytes);
     if (bench->overrides.count)
         buf_printf(out, ",\"overrides\":{\"count\":%u,\"read_ms\":%.2f}", bench->overrides.count, bench->overrides.read_ms);
     buf_add(out, SV("}\n"));

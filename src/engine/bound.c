@@ -78,6 +78,8 @@ static enum counter_kind counter_of(const struct rule *rule, struct bound_sharin
 struct binder {
     struct bound *bound;
     const struct bound *before; /* whose rules are shared; NULL: none is */
+    const uint32_t *was;        /* of each rule: its number in `before`; UINT32_MAX: it has none */
+    bool moved;                 /* some rule has another number than before, or rules have come or gone */
     const struct hash_key *key;
     struct bound_block *block; /* where limits are bound */
     uint32_t block_number;
@@ -271,15 +273,14 @@ static uint32_t attributes_matched(const struct rule *rule)
     return bits;
 }
 
-/* All but the limits. */
-static struct bound_rule init_rule(const struct binder *b, const struct rule *rule, uint32_t by_class)
+/* All but the limits and the class. */
+static struct bound_rule init_rule(const struct binder *b, const struct rule *rule)
 {
     struct bound_rule ret = {
         .rule = rule,
         .name_len = (uint8_t)rule->id.len,
         .status = refusal_status(ruleset_rules(b->bound->ruleset), rule),
         .mode = rule->mode,
-        .by_class = by_class,
         .counter = counter_of(rule, b->bound->sharing),
         .penalises = rule->rest->penalty.after > 0 && rule->mode == MODE_ENFORCE,
         .rest = &no_rest,
@@ -293,27 +294,34 @@ static struct bound_rule init_rule(const struct binder *b, const struct rule *ru
 static void init_rules(struct binder *b)
 {
     const struct rules *rules = ruleset_rules(b->bound->ruleset);
+    for (uint32_t i = 0; i < rules->rule_count; i++) {
+        b->bound->rules[i] = init_rule(b, rules->rules[i]);
+        b->fresh[b->fresh_count++] = i;
+    }
+}
+
+/* What depends on the numbers of all rules. */
+static void classify(struct bound *bound)
+{
+    const struct rules *rules = ruleset_rules(bound->ruleset);
     uint32_t firsts[32];
     size_t first_count = 0;
     for (uint32_t i = 0; i < rules->rule_count; i++) {
-        uint32_t class = by_class(rules, firsts, &first_count, sizeof firsts / sizeof *firsts, i);
-        b->bound->rules[i] = init_rule(b, rules->rules[i], class);
-        b->fresh[b->fresh_count++] = i;
-        b->bound->matches |= attributes_matched(rules->rules[i]);
+        bound->rules[i].by_class = by_class(rules, firsts, &first_count, sizeof firsts / sizeof *firsts, i);
+        bound->matches |= attributes_matched(rules->rules[i]);
     }
 }
 
 /* ---- rules that have not changed ---- */
 
-/* Whether the two versions bind a rule that both have in the same way. They match the same requests, rule by rule, so rules
- * have the same numbers in both, and count by the same. Limits that nothing uses any more do not outnumber the others. */
+/* Whether the two versions bind a rule that both have in the same way. Limits that nothing uses any more do not outnumber
+ * the others. */
 static bool can_share(const struct bound *before, const struct bound *bound)
 {
     size_t limits = 0;
-    for (unsigned i = 1; before && i < before->block_count; i++)
+    for (unsigned i = 1; i < before->block_count; i++)
         limits += before->blocks[i]->limit_count;
-    return before && ruleset_is_like(before->ruleset, bound->ruleset) && before->block_count < BOUND_BLOCKS_MAX &&
-           limits <= 2 * before->limits_in_use && before->cells == bound->cells &&
+    return before->block_count < BOUND_BLOCKS_MAX && limits <= 2 * before->limits_in_use && before->cells == bound->cells &&
            before->sharing.store == bound->sharing.store && before->sharing.leases == bound->sharing.leases &&
            ruleset_rules(before->ruleset)->settings.reject.status == ruleset_rules(bound->ruleset)->settings.reject.status;
 }
@@ -328,35 +336,54 @@ static void note_rule(struct bound *bound, const struct bound_rule *rule)
     bound->leaves_out = bound->leaves_out || rule->given || rule->rest->replace_count > 0;
 }
 
+static size_t limits_of(const struct bound_rule *rule)
+{
+    size_t count = rule->own.limit_count;
+    for (size_t k = 0; rule->rest->plans && k < rule->rule->plan_count; k++)
+        count += rule->rest->plans[k].limit_count;
+    return count;
+}
+
 /* Instead of sharing it. */
 static void init_again(struct binder *b, uint32_t i)
 {
-    const struct bound_rule *old = &b->before->rules[i];
-    const struct rules *rules = ruleset_rules(b->bound->ruleset);
-    b->bound->rules[i] = init_rule(b, rules->rules[i], old->by_class);
+    uint32_t class = b->bound->rules[i].by_class;
+    b->bound->rules[i] = init_rule(b, ruleset_rules(b->bound->ruleset)->rules[i]);
+    b->bound->rules[i].by_class = class;
     b->fresh[b->fresh_count++] = i;
-    b->bound->limits_in_use -= old->own.limit_count;
-    for (size_t k = 0; old->rest->plans && k < old->rule->plan_count; k++)
-        b->bound->limits_in_use -= old->rest->plans[k].limit_count;
 }
 
-/* Takes over rules that have not changed; those that replace others depend on the ids of these, and are bound again. */
+/* The rule as it was bound before, if it has not changed. Those that replace others depend on the ids of these. */
+static const struct bound_rule *shared_rule(const struct binder *b, uint32_t i)
+{
+    const struct bound_rule *old = b->was[i] == UINT32_MAX ? NULL : &b->before->rules[b->was[i]];
+    bool same = old && old->rule == ruleset_rules(b->bound->ruleset)->rules[i] && !old->rest->replaces;
+    return same ? old : NULL;
+}
+
 static void share_rules(struct binder *b)
 {
     struct bound *bound = b->bound;
     const struct rules *rules = ruleset_rules(bound->ruleset);
-    bound->matches = b->before->matches;
-    bound->limits_in_use = b->before->limits_in_use;
+    b->moved = rules->rule_count != ruleset_rules(b->before->ruleset)->rule_count;
     for (uint32_t i = 0; i < rules->rule_count; i++) {
-        const struct bound_rule *old = &b->before->rules[i];
-        if (old->rule != rules->rules[i] || old->rest->replaces) {
+        const struct bound_rule *old = shared_rule(b, i);
+        b->moved = b->moved || b->was[i] != i;
+        /* The class of a rule that matches the same as before. */
+        bound->rules[i].by_class = b->was[i] == UINT32_MAX ? 0 : b->before->rules[b->was[i]].by_class;
+        if (!old) {
             init_again(b, i);
             continue;
         }
         bound->rules[i] = *old;
         bound->rules[i].overridden = false;
+        bound->limits_in_use += limits_of(old);
         note_rule(bound, old);
     }
+    if (b->moved)
+        classify(bound);
+    else
+        bound->matches = b->before->matches;
 }
 
 /* Those that have an override for the first time, or none any more, are bound again: see bound_rule.chooses. */
@@ -366,7 +393,8 @@ static void bind_overridden_again(struct binder *b)
     for (uint32_t i = 0; i < count; i++) {
         struct bound_rule *rule = &b->bound->rules[i];
         bool overridden = rule->overridden;
-        if (rule->own.limits && overridden != b->before->rules[i].overridden) {
+        if (rule->own.limits && overridden != b->before->rules[b->was[i]].overridden) {
+            b->bound->limits_in_use -= limits_of(rule);
             init_again(b, i);
             rule->overridden = overridden;
         }
@@ -702,10 +730,12 @@ static bool bind_all(struct binder *b)
     if (!of || !fresh || !bound->rules || !add_blocks(bound, b->before))
         return false;
     ruleset_load_beside(bound->ruleset, bound->rules, sizeof *bound->rules);
-    if (b->before)
+    if (b->before) {
         share_rules(b);
-    else
+    } else {
         init_rules(b);
+        classify(bound);
+    }
     if (overrides > 0 && (!find_overridden(bound, of) || !make_table(&bound->overrides, overrides)))
         return false;
     if (b->before && overrides + ruleset_rules(b->before->ruleset)->override_count > 0)
@@ -717,11 +747,11 @@ static bool bind_all(struct binder *b)
     bind_rules(b);
     if (!begin_block(b, 0, count_override_limits(rules)) || (overrides > 0 && !bind_overrides(b, of)))
         return false;
-    return !b->no_memory && bound_index_limits(bound, b->before, fresh, b->fresh_count);
+    return !b->no_memory && bound_index_limits(bound, b->moved ? NULL : b->before, fresh, b->fresh_count);
 }
 
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
-              const struct bound *before, struct weir_error *error)
+              struct bound_before before, struct weir_error *error)
 {
     size_t count = ruleset_rules(ruleset)->rule_count;
     struct bound *bound = calloc(1, sizeof *bound);
@@ -733,7 +763,8 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
         (struct bound){ .ruleset = ruleset, .cells = cells, .sharing = sharing, .wants_user = ruleset_wants_user(ruleset) };
     bound->hash_key = *cells_hash_key(cells);
     seal_key_init(&bound->seal_key, cells_hash_key(cells), WEIR_RECEIPT_LIMITS);
-    struct binder b = { .bound = bound, .before = can_share(before, bound) ? before : NULL, .key = &bound->hash_key };
+    struct binder b = { .bound = bound, .was = before.was, .key = &bound->hash_key };
+    b.before = before.was && can_share(before.bound, bound) ? before.bound : NULL;
     if (!bind_all(&b)) {
         bound_free(bound);
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", count);

@@ -208,13 +208,18 @@ struct bound {
     struct seal_key seal_key; /* of the table's secret */
 };
 
-/* Takes over the ruleset. `before` (may be NULL): the rules that these follow, of the same cells. If the two rulesets share
- * their indexes, rules that have not changed are not bound again. */
+/* The rules that others follow, of the same cells; and of each of the others its number there, as ruleset_follow() says it.
+ * NULL, both: there are none, or too many differ. */
+struct bound_before {
+    const struct bound *bound;
+    const uint32_t *was;
+};
+/* Takes over the ruleset. Rules that have not changed are not bound again. */
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
-              const struct bound *before, struct weir_error *error);
+              struct bound_before before, struct weir_error *error);
 void bound_free(struct bound *bound);
-/* Makes by_id, once all rules are bound. `before`: whose rules are shared, all but these; NULL: none is. False: no memory.
- */
+/* Makes by_id, once all rules are bound. `before`: whose rules are shared, under the same numbers, all but these; NULL:
+ * they are not. False: no memory. */
 bool bound_index_limits(struct bound *bound, const struct bound *before, const uint32_t *fresh, size_t fresh_count);
 void prepared_plan_free(struct prepared_plan *plan); /* and the older ones */
 /* Returns the limit with this number, or NULL if there is none. */

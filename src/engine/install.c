@@ -1,6 +1,7 @@
 /* Putting rules in force, and freeing those that nobody uses any more. */
 #include <stdio.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
@@ -77,11 +78,12 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
         rules->settings.trusted_proxies = weir->trusted;
         rules->settings.trusted_proxy_count = weir->trusted_count;
     }
-    int r = ruleset_follow(&ruleset, weir->current ? weir->current->ruleset : NULL, rules, error);
+    CLEANUP_FREE uint32_t *was = NULL;
+    int r = ruleset_follow(&ruleset, weir->current ? weir->current->ruleset : NULL, rules, &was, error);
     if (r < 0)
         return r;
     struct bound_sharing sharing = { .store = shares(weir), .leases = weir->options.never_wait };
-    r = bound_new(&fresh, ruleset, weir->cells, sharing, weir->current, error);
+    r = bound_new(&fresh, ruleset, weir->cells, sharing, (struct bound_before){ weir->current, was }, error);
     if (r < 0)
         return r;
     if (!weir->store && (r = check_remote(weir, fresh, error)) < 0) {

@@ -78,7 +78,6 @@ static int compile_settings(struct builder *b)
         !compile_except(&ruleset->except, arena, &settings->except))
         return no_memory(b);
     ruleset->has_except = settings->except.ip_count > 0 || settings->except.user_count > 0;
-    ruleset->wants_user = settings->except.user_count > 0;
     for (size_t i = 0; i < settings->strip_prefix_count; i++) {
         char out[PATH_BYTES_MAX];
         struct path_segments segments;
@@ -284,10 +283,6 @@ static int compile_rule(struct builder *b, const struct rule *rule, struct compi
         compiled->by |= BIT(rule->by[i].attribute);
     int r = compile_paths(b, rule, compiled);
     compiled->checks = compile_checks(rule, compiled);
-    bool plan_of_user = rule->plan_count > 0 && rule->plan.attribute == ATTR_USER;
-    bool user = (compiled->by | compiled->checks) & BIT(ATTR_USER) || rule->rest->except.user_count > 0 || plan_of_user;
-    if (rule->mode != MODE_OFF && user)
-        b->ruleset->wants_user = true;
     return r;
 }
 
@@ -703,6 +698,7 @@ static int compile(struct builder *b)
     if (r < 0)
         return r;
     ruleset->compiled = aligned_alloc(sizeof *ruleset->compiled, (count + 1) * sizeof *ruleset->compiled);
+    ruleset->compiled_count = count;
     ruleset->methods = ARENA_ARRAY(&ruleset->arena, sv, RULESET_METHODS_MAX);
     if (!ruleset->compiled || !ruleset->methods || !make_paths(ruleset))
         return no_memory(b);
@@ -755,6 +751,8 @@ static void release(struct ruleset *first)
     for (size_t i = 0; i < first->regex_count; i++)
         regex_free(first->regexes[i]);
     free(first->regexes);
+    free(first->compiled);
+    free(first->looked_headers);
     table_done(&first->table);
     tree_done(&first->tree);
     literal_index_done(&first->literals);
@@ -768,9 +766,15 @@ void ruleset_free(struct ruleset *ruleset)
     if (!ruleset)
         return;
     struct ruleset *base = ruleset->base;
-    free(ruleset->compiled);
-    ruleset->compiled = NULL;
     rules_free(ruleset->rules);
+    if (base) {
+        if (ruleset->looked_headers != base->looked_headers)
+            free(ruleset->looked_headers);
+        ruleset_free(ruleset->added);
+        free(ruleset->places);
+    }
+    free(ruleset->numbers);
+    ruleset->numbers = NULL;
     if (base)
         free(ruleset);
     release(base ? base : ruleset);

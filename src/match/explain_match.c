@@ -153,16 +153,16 @@ static bool some_path_matches(const struct ruleset *ruleset, const struct compil
 
 bool ruleset_reads(const struct ruleset *ruleset, size_t rule, struct facts *facts)
 {
-    const struct compiled_rule *compiled = &ruleset->compiled[rule];
-    return !has_paths(compiled) || reading_holds(ruleset, compiled, facts);
+    struct placed_rule placed = ruleset_place(ruleset, rule);
+    return !has_paths(placed.rule) || reading_holds(placed.in, placed.rule, facts);
 }
 
 void facts_select_first_match(struct facts *facts, size_t rule)
 {
-    const struct compiled_rule *compiled = &facts->ruleset->compiled[rule];
+    struct placed_rule placed = ruleset_place(facts->ruleset, rule);
     facts_select_reading(facts, 0);
-    if (has_paths(compiled))
-        some_path_matches(facts->ruleset, compiled, facts);
+    if (has_paths(placed.rule))
+        some_path_matches(placed.in, placed.rule, facts);
 }
 
 static enum match_reason explain_match(const struct ruleset *ruleset, const struct compiled_rule *compiled,
@@ -202,8 +202,8 @@ static enum match_reason explain_except(const struct ruleset *ruleset, const str
 enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, struct facts *facts, int64_t now_us,
                                   sv *ret_detail)
 {
-    const struct compiled_rule *compiled = &ruleset->compiled[rule];
-    const struct rule *r = compiled->rule;
+    struct placed_rule placed = ruleset_place(ruleset, rule);
+    const struct rule *r = ruleset->rules->rules[rule];
     sv detail = sv_of("", 0);
     enum match_reason reason = MATCH_YES;
     facts_select_reading(facts, 0);
@@ -212,7 +212,7 @@ enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, st
     else if (now_us >= r->expires_us)
         reason = MATCH_EXPIRED;
     if (reason == MATCH_YES)
-        reason = explain_match(ruleset, compiled, facts, &detail);
+        reason = explain_match(placed.in, placed.rule, facts, &detail);
     if (reason == MATCH_YES)
         reason = explain_except(ruleset, r, facts, &detail);
     for (size_t i = 0; reason == MATCH_YES && i < r->by_count; i++)

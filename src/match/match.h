@@ -13,9 +13,12 @@ struct ruleset;
 
 /* Takes over `rules` (freed with the ruleset, also on failure). */
 int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *error);
-/* The same for rules that follow those of `before` (NULL: none). If the two sets match the same, rule by rule, the new one
- * shares the indexes of `before`, which only the caller's thread uses or frees meanwhile. */
-int ruleset_follow(struct ruleset **ret, struct ruleset *before, struct rules *rules, struct weir_error *error);
+/* The same for rules that follow those of `before` (NULL: none), which only the caller's thread uses or frees meanwhile. If
+ * few rules differ, the new one shares the indexes of `before`: see follow.c. *ret_was (malloc): for each rule its number
+ * in `before` if it was there, or was a rule that matches the same requests; else UINT32_MAX. The numbers rise. NULL: too
+ * many rules differ. */
+int ruleset_follow(struct ruleset **ret, struct ruleset *before, struct rules *rules, uint32_t **ret_was,
+                   struct weir_error *error);
 /* Whether the two share their indexes. */
 bool ruleset_is_like(const struct ruleset *a, const struct ruleset *b);
 /* Matching starts loading the member of this array that belongs to a rule when it knows that the rule may apply. `bytes`:
@@ -156,7 +159,8 @@ static inline sv facts_text(struct facts *facts, enum attribute attribute)
                                            : request_get(facts->request, attribute);
 }
 
-/* Indexes of the rules that apply, rising (file order); at most `cap` are written, the number that apply is returned.
+/* Indexes of the rules that apply, rising (file order); the number that apply is returned. At most `cap` are written; if
+ * more apply, these may be any of them.
  * Applies: not off, not expired, all conditions hold, no exception, and every `by` attribute is there. A rule for which the
  * request repeats a header (facts_repeated) does not apply; an enforced one sets facts->repeated. */
 size_t ruleset_match(const struct ruleset *ruleset, struct facts *facts, int64_t now_us, uint32_t *ret_rules, size_t cap);

@@ -234,11 +234,14 @@ static bool conditions_hold(struct visit *v, const struct compiled_rule *rule, u
 static void consider(struct visit *v, uint32_t i, bool all)
 {
     const struct compiled_rule *rule = &v->ruleset->compiled[i];
+    uint32_t number = i;
+    if (__builtin_expect(v->ruleset->numbers != NULL, 0) && (number = v->ruleset->numbers[i]) == TABLE_NONE)
+        return;
     uint32_t checks = all ? all_checks(rule) : rule->checks;
     if (checks & v->fails || !subject_is_there(rule, v->facts) || (checks && !conditions_hold(v, rule, checks)))
         return;
     if (v->found < v->cap)
-        v->ret_rules[v->found] = i;
+        v->ret_rules[v->found] = number;
     v->found++;
 }
 
@@ -483,18 +486,10 @@ static void visit_lists(struct visit *v, uint32_t *lists, size_t count)
         consider(v, rule, false);
 }
 
-void ruleset_load_beside(struct ruleset *ruleset, const void *array, size_t bytes)
+/* The rules that the indexes of one ruleset find. */
+static size_t match_indexed(const struct ruleset *ruleset, struct facts *facts, int64_t now_us, uint32_t *ret_rules,
+                            size_t cap)
 {
-    ruleset->lines = (struct rule_lines){ .compiled = (const char *)ruleset->compiled,
-                                          .beside = array,
-                                          .compiled_bytes = sizeof *ruleset->compiled,
-                                          .beside_bytes = bytes };
-}
-
-size_t ruleset_match(const struct ruleset *ruleset, struct facts *facts, int64_t now_us, uint32_t *ret_rules, size_t cap)
-{
-    if (ruleset->has_except && excepted(&ruleset->except, facts))
-        return 0;
     /* Field by field: the memo is large, and few requests need it. */
     struct visit v;
     v.ruleset = ruleset;
@@ -514,7 +509,40 @@ size_t ruleset_match(const struct ruleset *ruleset, struct facts *facts, int64_t
     } else if (count <= RULESET_LISTS_MAX)
         visit_lists(&v, lists, count);
     else
-        for (size_t i = 0; i < ruleset->rules->rule_count; i++)
+        for (size_t i = 0; i < ruleset->compiled_count; i++)
             consider(&v, (uint32_t)i, true);
     return v.found;
+}
+
+/* Two rising lists become one: the first `a` numbers, and the `b` numbers after them, which are few. */
+static void merge(uint32_t *numbers, size_t a, size_t b)
+{
+    for (size_t i = a; i < a + b; i++) {
+        uint32_t number = numbers[i];
+        size_t at = i;
+        while (at > 0 && numbers[at - 1] > number)
+            at--;
+        memmove(numbers + at + 1, numbers + at, (i - at) * sizeof *numbers);
+        numbers[at] = number;
+    }
+}
+
+/* If there are more than `cap`, it does not matter which of them are written. */
+static __attribute__((noinline)) size_t match_layers(const struct ruleset *ruleset, struct facts *facts, int64_t now_us,
+                                                     uint32_t *ret_rules, size_t cap)
+{
+    size_t found = match_indexed(ruleset, facts, now_us, ret_rules, cap), written = found < cap ? found : cap;
+    size_t added = match_indexed(ruleset->added, facts, now_us, ret_rules + written, cap - written);
+    if (added <= cap - written)
+        merge(ret_rules, written, added);
+    return found + added;
+}
+
+size_t ruleset_match(const struct ruleset *ruleset, struct facts *facts, int64_t now_us, uint32_t *ret_rules, size_t cap)
+{
+    if (ruleset->has_except && excepted(&ruleset->except, facts))
+        return 0;
+    if (__builtin_expect(ruleset->added != NULL, 0))
+        return match_layers(ruleset, facts, now_us, ret_rules, cap);
+    return match_indexed(ruleset, facts, now_us, ret_rules, cap);
 }

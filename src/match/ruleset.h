@@ -64,7 +64,8 @@ struct compiled_rest {
     uint32_t checks;  /* of conditions and exceptions, those that the index implies, too */
 };
 
-/* A rule as matching looks at it: two of them are a cache line. It is copied for each version of the rules. */
+/* A rule as matching looks at it: two of them are a cache line. Rulesets that share indexes share it: what matching reads
+ * of `rule` is the same in the rules of all of them. */
 struct compiled_rule {
     const struct rule *rule;
     const struct compiled_rest *rest; /* never NULL */
@@ -85,14 +86,28 @@ struct looked_header {
 
 struct ruleset {
     struct rules *rules;
-    struct compiled_rule *compiled;
     struct rule_lines lines; /* `compiled`, and what ruleset_load_beside() says */
+
+    /* What differs from the indexes, of rules that follow others: see follow.c. */
+    uint32_t *numbers; /* of each rule of the indexes: its number in `rules`; TABLE_NONE: it is not there. NULL: the same */
+    struct ruleset *added; /* the rules that the indexes lack; NULL: none */
+    uint32_t
+        *places; /* of each rule in `rules`, if there are `numbers`: where it is in the indexes, or ADDED | in `added` */
+
+    /* Which attributes rules look at: see used_attributes.c. */
+    bool wants_user;
+    uint32_t looked;                          /* bits of attributes but headers that some rule which is not off looks at */
+    int64_t looked_until_us[ATTRIBUTE_COUNT]; /* when the last enforced rule that looks at the attribute expires */
+    struct looked_header *looked_headers;     /* in order of their names */
+    size_t looked_header_count;
 
     /* Everything below is the same in rulesets that share their indexes, and belongs to the first of them. */
     struct ruleset *base; /* the first one; NULL: this one */
     unsigned sharers;     /* of a first one: further rulesets that use it; atomic */
     struct arena arena;
 
+    struct compiled_rule *compiled;
+    size_t compiled_count;
     struct table table; /* texts that rules match, by their attribute; literal segments of paths */
     struct tree tree;
     struct compiled_path *paths; /* of all rules, in their order */
@@ -127,13 +142,22 @@ struct ruleset {
     struct networks trusted;
     struct compiled_except except;
     bool has_except;
-    bool wants_user;
-
-    uint32_t looked;                          /* bits of attributes but headers that some rule which is not off looks at */
-    int64_t looked_until_us[ATTRIBUTE_COUNT]; /* when the last enforced rule that looks at the attribute expires */
-    struct looked_header *looked_headers;     /* in order of their names */
-    size_t looked_header_count;
 };
+
+#define ADDED (UINT32_C(1) << 31)
+_Static_assert(RULES_MAX < ADDED, "places");
+
+/* A rule, and the ruleset whose indexes and paths are meant in it. */
+struct placed_rule {
+    const struct ruleset *in;
+    const struct compiled_rule *rule;
+};
+static inline struct placed_rule ruleset_place(const struct ruleset *ruleset, size_t rule)
+{
+    uint32_t place = ruleset->numbers ? ruleset->places[rule] : (uint32_t)rule;
+    const struct ruleset *in = place & ADDED ? ruleset->added : ruleset;
+    return (struct placed_rule){ in, &in->compiled[place & ~ADDED] };
+}
 
 static inline const struct compiled_path *compiled_paths(const struct ruleset *ruleset, const struct compiled_rule *rule)
 {
@@ -147,5 +171,8 @@ static inline uint32_t all_checks(const struct compiled_rule *rule)
 /* The list of an entry of a descriptor with this value; TABLE_NONE: there is none. */
 uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value);
 bool compile_looks(struct ruleset *ruleset); /* false: no memory */
+/* As ruleset_follow(), where at most `most` rules may be missing in the indexes, or be there in vain. */
+int ruleset_follow_most(struct ruleset **ret, struct ruleset *before, struct rules *rules, size_t most, uint32_t **ret_was,
+                        struct weir_error *error);
 
 #endif

@@ -229,3 +229,14 @@ bool tree_finish(struct tree *tree, struct table *table)
     move_entries(&t);
     return table_trim(table);
 }
+
+void ruleset_load_beside(struct ruleset *ruleset, const void *array, size_t bytes)
+{
+    ruleset->lines = (struct rule_lines){ .compiled = (const char *)ruleset->compiled,
+                                          .beside = array,
+                                          .compiled_bytes = sizeof *ruleset->compiled,
+                                          .beside_bytes = bytes,
+                                          .numbers = ruleset->numbers };
+    if (ruleset->added)
+        ruleset_load_beside(ruleset->added, array, bytes);
+}

@@ -32,12 +32,15 @@ enum { TREE_SPACE = 24 };
 struct rule_lines {
     const char *compiled, *beside;
     size_t compiled_bytes, beside_bytes; /* of a rule */
+    const uint32_t *numbers;             /* of the rules, for `beside`; NULL: the same */
 };
 
 /* Starts loading what is read of a rule first. */
 static inline void rule_lines_load(const struct rule_lines *lines, uint32_t rule)
 {
     __builtin_prefetch(lines->compiled + rule * lines->compiled_bytes);
+    if (__builtin_expect(lines->numbers != NULL, 0))
+        rule = lines->numbers[rule];
     __builtin_prefetch(lines->beside + rule * lines->beside_bytes);
 }
 

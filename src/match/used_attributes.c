@@ -80,7 +80,9 @@ bool compile_looks(struct ruleset *ruleset)
         for (size_t k = 0; k < rule->by_count; k++)
             most += rule->by[k].attribute == ATTR_HEADER;
     }
-    ruleset->looked_headers = ARENA_ARRAY(&ruleset->arena, struct looked_header, most);
+    ruleset->looked = 0;
+    ruleset->looked_header_count = 0;
+    ruleset->looked_headers = calloc(most + 1, sizeof *ruleset->looked_headers);
     if (!ruleset->looked_headers)
         return false;
     for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
@@ -90,6 +92,7 @@ bool compile_looks(struct ruleset *ruleset)
             add_rule(ruleset, rules->rules[i],
                      rules->rules[i]->mode == MODE_ENFORCE ? rules->rules[i]->expires_us : INT64_MIN);
     merge_headers(ruleset);
+    ruleset->wants_user = ruleset->looked & BIT(ATTR_USER) || rules->settings.except.user_count > 0;
     return true;
 }
 

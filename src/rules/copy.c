@@ -385,6 +385,22 @@ void rules_build_on(struct rules *rules, struct rules *base)
     rules->zones = base->zones;
 }
 
+struct rules *rules_some(struct rules *rules, const uint32_t *numbers, size_t count)
+{
+    CLEANUP(rules_freep) struct rules *some = cleanup_calloc(1, sizeof *some);
+    if (!some)
+        return NULL;
+    rules_build_on(some, rules);
+    some->settings = rules->settings;
+    some->rules = ARENA_ARRAY(&some->lists, struct rule *, count);
+    if (!some->rules)
+        return NULL;
+    for (size_t i = 0; i < count; i++)
+        some->rules[i] = rules->rules[numbers[i]];
+    some->rule_count = count;
+    return STEAL(some);
+}
+
 struct rules *rules_copy(const struct rules *rules)
 {
     struct rules_report nothing = { .unreadable = true };

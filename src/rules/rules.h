@@ -370,8 +370,13 @@ static inline bool rule_is_shared(const struct rule *a, const struct rule *b)
 }
 /* Whether the two match the same requests, at any time, and count by the same. */
 bool rule_matches_same(const struct rule *a, const struct rule *b);
+/* Finds for each rule its number in `before`: it is the same rule there, or one with its id that matches the same requests.
+ * UINT32_MAX: it has none. The numbers rise. False: more than `most` rules of the two sets have no counterpart. */
+bool rules_align(const struct rules *before, const struct rules *rules, size_t most, uint32_t *ret);
 /* Whether requests are matched the same way under both. */
 bool settings_match_same(const struct settings *a, const struct settings *b);
+/* A set of some rules of `rules`, whose memory it shares, with the same settings. NULL: no memory. */
+struct rules *rules_some(struct rules *rules, const uint32_t *numbers, size_t count);
 /* NULL: no memory. */
 struct rules *rules_copy(const struct rules *rules);
 

@@ -7,6 +7,7 @@
 
 #include "../limit/random.h"
 #include "base/regex.h"
+#include "match/ruleset.h"
 #include "read.h"
 
 static const int64_t now_us = INT64_C(1700000000) * US_PER_S;
@@ -425,21 +426,114 @@ static size_t compare(const struct ruleset *ruleset, const struct weir_request *
     return count;
 }
 
-static void check_round(struct random *r, int round, size_t *applied)
+static struct ruleset *ruleset_of(const struct model_rule *rules, int count, enum repeated_headers repeated)
 {
-    struct model_rule rules[RULES];
-    int count = (int)random_in(r, 0, RULES);
-    enum repeated_headers repeated = (enum repeated_headers)random_in(r, 0, 2);
     struct buf yaml;
     buf_init(&yaml, 1 << 20);
     buf_printf(&yaml, "settings: { repeated_headers: %s }\n", repeated_names[repeated]);
     buf_printf(&yaml, "rules:%s\n", count == 0 ? " []" : "");
-    for (int i = 0; i < count; i++) {
-        rules[i] = random_rule(r);
+    for (int i = 0; i < count; i++)
         write_rule(&yaml, &rules[i], i);
-    }
     struct ruleset *ruleset = read_ruleset(buf_sv(&yaml));
     buf_done(&yaml);
+    return ruleset;
+}
+
+/* ---- rulesets that follow others ---- */
+
+enum { STEPS = 4, SPARE = RULES / 2 };
+
+/* Rows of all rules, and of spare ones among them that do not last. */
+struct grown {
+    struct rule_row rows[RULES + SPARE];
+    struct rule *read[RULES + SPARE]; /* as the row was last read; NULL: it is not there */
+    struct buf texts[RULES + SPARE];
+    char ids[RULES + SPARE][16];
+    bool spare[RULES + SPARE];
+    int count;
+    struct rule_row setting;
+};
+
+static void grown_init(struct grown *g, struct random *r, const struct model_rule *rules, int count,
+                       enum repeated_headers repeated)
+{
+    *g = (struct grown){
+        .setting = { .kind = ROW_SETTING, .id = SV("repeated_headers"), .text = weir_str(repeated_names[repeated]) }
+    };
+    for (int i = 0; i < count || (g->count < count + SPARE && random_one_in(r, 2));) {
+        bool spare = i == count || (g->count - i < SPARE && random_one_in(r, 4));
+        struct model_rule other = random_rule(r);
+        int number = spare ? 1000 + g->count : i;
+        struct buf *text = &g->texts[g->count];
+        buf_init(text, 1 << 16);
+        write_rule(text, spare ? &other : &rules[i], number);
+        text->ptr[0] = ' '; /* not an item of a list */
+        snprintf(g->ids[g->count], sizeof g->ids[0], "r%d", number);
+        g->rows[g->count] = (struct rule_row){ .kind = ROW_RULE, .id = weir_str(g->ids[g->count]), .text = buf_sv(text) };
+        g->spare[g->count++] = spare;
+        i += !spare;
+    }
+}
+
+static void grown_done(struct grown *g)
+{
+    for (int i = 0; i < g->count; i++)
+        buf_done(&g->texts[i]);
+}
+
+/* Reads some of the rows anew, shares the others with the set before, and leaves some out, in the end the spare ones. */
+static struct rules *grown_step(struct grown *g, struct random *r, struct rules *before, bool last)
+{
+    struct rule_row rows[RULES + SPARE + 1] = { g->setting };
+    int of[RULES + SPARE + 1], count = 1;
+    for (int i = 0; i < g->count; i++) {
+        if (last ? g->spare[i] : random_one_in(r, 5))
+            continue;
+        rows[count] = g->rows[i];
+        rows[count].rule = random_one_in(r, 8) ? NULL : g->read[i];
+        of[count++] = i;
+    }
+    struct rules_report report = { 0 };
+    struct rules *rules = rules_reread_rows(rows, (size_t)count, before, &report);
+    if (!rules || report.error_count > 0)
+        fail_msg("%.*s: %.*s", SV_FMT(report.errors->rule), SV_FMT(report.errors->text));
+    rules_report_done(&report);
+    memset(g->read, 0, sizeof g->read);
+    for (int i = 1; i < count; i++)
+        g->read[of[i]] = rows[i].rule;
+    return rules;
+}
+
+/* The same rules, put in force bit by bit: what is there is shared. */
+static struct ruleset *grown_ruleset(struct random *r, const struct model_rule *rules, int count,
+                                     enum repeated_headers repeated, size_t *layered)
+{
+    struct grown g;
+    struct ruleset *ruleset = NULL;
+    struct weir_error error;
+    grown_init(&g, r, rules, count, repeated);
+    for (int step = 0; step < STEPS; step++) {
+        struct ruleset *before = ruleset;
+        uint32_t *was;
+        struct rules *next = grown_step(&g, r, before ? (struct rules *)ruleset_rules(before) : NULL, step == STEPS - 1);
+        assert_int_equal(ruleset_follow_most(&ruleset, before, next, random_in(r, 0, 2 * RULES), &was, &error), 0);
+        free(was);
+        ruleset_free(before);
+    }
+    *layered += ruleset->added != NULL;
+    grown_done(&g);
+    return ruleset;
+}
+
+static void check_round(struct random *r, int round, size_t *applied, size_t *layered)
+{
+    struct model_rule rules[RULES];
+    int count = (int)random_in(r, 0, RULES);
+    enum repeated_headers repeated = (enum repeated_headers)random_in(r, 0, 2);
+    for (int i = 0; i < count; i++)
+        rules[i] = random_rule(r);
+    struct ruleset *ruleset =
+        round % 2 ? grown_ruleset(r, rules, count, repeated, layered) : ruleset_of(rules, count, repeated);
     for (int ask = 0; ask < 60; ask++) {
         struct model_request model = random_request(r);
         struct weir_header headers[2];
@@ -470,10 +564,11 @@ static void test_against_model(void **state)
 {
     (void)state;
     struct random r = { random_seed() };
-    size_t applied = 0;
-    for (int round = 0; round < 1500; round++)
-        check_round(&r, round, &applied);
+    size_t applied = 0, layered = 0;
+    for (int round = 0; round < 2500; round++)
+        check_round(&r, round, &applied, &layered);
     assert_true(applied > 1000);
+    assert_true(layered > 500);
 }
 
 /* Every mixture of literal, `#` and `{name}` over six segments: more lists than a request merges. */

@@ -8,7 +8,8 @@
 #include "source/backend.h"
 #include "sources.h"
 
-enum { RULES = 40, STEPS = 60, REQUESTS = 60 };
+/* OTHERS: rules that never change, so that those that do are few, and are added to the indexes that are there. */
+enum { RULES = 40, OTHERS = 250, STEPS = 60, REQUESTS = 60 };
 
 static uint64_t seed;
 
@@ -399,6 +400,20 @@ static void step(struct kept *k, struct place *place, int64_t now_us)
     source_reading_done(&b);
 }
 
+/* One half of them comes before the rules that change, the other half after these. */
+static void add_others(struct sql *sql)
+{
+    good(sql_begin(sql, SQL_CHANGE, &error));
+    for (unsigned i = 0; i < OTHERS; i++) {
+        char id[16], text[120];
+        snprintf(id, sizeof id, "%c%u", i % 2 ? 'q' : 's', i);
+        snprintf(text, sizeof text, "{\"match\": {\"path\": \"/other/%u/*\"}, \"limits\": [\"1 per 1s\"]}", i);
+        struct sql_value values[] = { { .text = weir_str(id) }, { .text = weir_str(text) } };
+        run(sql, "INSERT INTO WEIR_RULES (ID, RULE) VALUES (?, ?)", values, 2);
+    }
+    good(sql_commit(sql, &error));
+}
+
 static void sharing_changes_nothing(void **state)
 {
     struct place *place = *state;
@@ -408,6 +423,7 @@ static void sharing_changes_nothing(void **state)
     struct kept k = { .source = fresh_source(place), .shares = open_weir(), .anew = open_weir() };
     struct sql *sql = place_connect(place);
     seed = first;
+    add_others(sql);
     for (unsigned i = 0; i < RULES; i++)
         change_rule(sql);
     for (unsigned i = 0; i < steps; i++) {
@@ -438,9 +454,14 @@ static void what_did_not_change_is_shared(void **state)
     assert_true(rule_is_shared(before.rules->rules[2], after.rules->rules[2]));
     assert_ptr_equal(before.rules->overrides[0].values, after.rules->overrides[0].values);
     struct ruleset *old, *new;
-    good(ruleset_follow(&old, NULL, rules_share(before.rules), &error));
-    good(ruleset_follow(&new, old, rules_share(after.rules), &error));
+    uint32_t *was;
+    good(ruleset_follow(&old, NULL, rules_share(before.rules), &was, &error));
+    assert_null(was);
+    good(ruleset_follow(&new, old, rules_share(after.rules), &was, &error));
     assert_true(ruleset_is_like(old, new));
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(was[i], i);
+    free(was);
     source_reading_done(&before);
     ruleset_free(old); /* the new one goes on */
     ruleset_free(new);
