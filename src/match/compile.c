@@ -752,7 +752,7 @@ static void release(struct ruleset *first)
         regex_free(first->regexes[i]);
     free(first->regexes);
     free(first->compiled);
-    free(first->looked_headers);
+    free(first->looks.headers);
     table_done(&first->table);
     tree_done(&first->tree);
     literal_index_done(&first->literals);
@@ -768,8 +768,8 @@ void ruleset_free(struct ruleset *ruleset)
     struct ruleset *base = ruleset->base;
     rules_free(ruleset->rules);
     if (base) {
-        if (ruleset->looked_headers != base->looked_headers)
-            free(ruleset->looked_headers);
+        if (ruleset->looks.headers != base->looks.headers)
+            free(ruleset->looks.headers);
         ruleset_free(ruleset->added);
         free(ruleset->places);
     }
@@ -793,5 +793,5 @@ bool ruleset_trusts(const struct ruleset *ruleset, sv address)
 
 bool ruleset_wants_user(const struct ruleset *ruleset)
 {
-    return ruleset->wants_user;
+    return ruleset->looks.user;
 }

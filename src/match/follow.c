@@ -56,7 +56,7 @@ static bool plan_make(struct plan *plan, const struct ruleset *before, const uin
 }
 
 /* The indexes find all rules, and by the numbers that they have now, since these rise. */
-static bool is_as_before(const struct plan *plan)
+static bool is_indexed(const struct plan *plan)
 {
     return plan->added_count == 0 && plan->gone_count == 0;
 }
@@ -75,6 +75,18 @@ static int add_rules(struct ruleset *ruleset, struct plan *plan, struct weir_err
     return r;
 }
 
+/* Some rules are not those of the indexes. */
+static int differ(struct ruleset *ruleset, struct plan *plan, struct weir_error *error)
+{
+    ruleset->looks.headers = NULL;
+    if (!compile_looks(ruleset))
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory for a set of rules");
+    ruleset->numbers = plan->numbers;
+    ruleset->places = plan->places;
+    plan->numbers = plan->places = NULL;
+    return plan->added_count > 0 ? add_rules(ruleset, plan, error) : 0;
+}
+
 /* Takes over the rules, and what it needs of the plan. */
 static int follow(struct ruleset **ret, struct ruleset *before, struct rules *rules, struct plan *plan,
                   struct weir_error *error)
@@ -90,14 +102,8 @@ static int follow(struct ruleset **ret, struct ruleset *before, struct rules *ru
     ruleset->rules = rules;
     ruleset->numbers = ruleset->places = NULL;
     ruleset->added = NULL;
-    ruleset->looked_headers = NULL;
-    int r = compile_looks(ruleset) ? 0 : err_set(error, WEIR_E_NO_MEMORY, "out of memory for a set of rules");
-    if (r == 0 && !is_as_before(plan)) {
-        ruleset->numbers = plan->numbers;
-        ruleset->places = plan->places;
-        plan->numbers = plan->places = NULL;
-        r = plan->added_count > 0 ? add_rules(ruleset, plan, error) : 0;
-    }
+    ruleset->looks = ruleset->base->looks;
+    int r = is_indexed(plan) ? 0 : differ(ruleset, plan, error);
     if (r < 0) {
         ruleset_free(ruleset);
         return r;

@@ -84,6 +84,15 @@ struct looked_header {
     int64_t until_us;
 };
 
+/* Which attributes rules look at: see used_attributes.c. */
+struct looks {
+    bool user;                         /* some rule that is not off, or an exception for all rules */
+    uint32_t attributes;               /* bits of those but headers that some rule which is not off looks at */
+    int64_t until_us[ATTRIBUTE_COUNT]; /* when the last enforced rule that looks at the attribute expires */
+    struct looked_header *headers;     /* in order of their names */
+    size_t header_count;
+};
+
 struct ruleset {
     struct rules *rules;
     struct rule_lines lines; /* `compiled`, and what ruleset_load_beside() says */
@@ -94,12 +103,7 @@ struct ruleset {
     uint32_t
         *places; /* of each rule in `rules`, if there are `numbers`: where it is in the indexes, or ADDED | in `added` */
 
-    /* Which attributes rules look at: see used_attributes.c. */
-    bool wants_user;
-    uint32_t looked;                          /* bits of attributes but headers that some rule which is not off looks at */
-    int64_t looked_until_us[ATTRIBUTE_COUNT]; /* when the last enforced rule that looks at the attribute expires */
-    struct looked_header *looked_headers;     /* in order of their names */
-    size_t looked_header_count;
+    struct looks looks; /* its headers may be those of `base` */
 
     /* Everything below is the same in rulesets that share their indexes, and belongs to the first of them. */
     struct ruleset *base; /* the first one; NULL: this one */

@@ -14,14 +14,14 @@ static void look_until(struct ruleset *ruleset, enum attribute attribute, bool l
 {
     if (!looks)
         return;
-    ruleset->looked |= BIT(attribute);
-    if (until_us > ruleset->looked_until_us[attribute])
-        ruleset->looked_until_us[attribute] = until_us;
+    ruleset->looks.attributes |= BIT(attribute);
+    if (until_us > ruleset->looks.until_us[attribute])
+        ruleset->looks.until_us[attribute] = until_us;
 }
 
 static void add_header(struct ruleset *ruleset, sv name, int64_t until_us)
 {
-    ruleset->looked_headers[ruleset->looked_header_count++] = (struct looked_header){ name, until_us };
+    ruleset->looks.headers[ruleset->looks.header_count++] = (struct looked_header){ name, until_us };
 }
 
 static void add_attribute(struct ruleset *ruleset, const struct rule_by *by, int64_t until_us)
@@ -55,17 +55,17 @@ static void add_rule(struct ruleset *ruleset, const struct rule *rule, int64_t u
 /* Each name once, with the latest time. */
 static void merge_headers(struct ruleset *ruleset)
 {
-    struct looked_header *headers = ruleset->looked_headers;
+    struct looked_header *headers = ruleset->looks.headers;
     size_t count = 0;
-    if (ruleset->looked_header_count > 1)
-        qsort(headers, ruleset->looked_header_count, sizeof *headers, compare_headers);
-    for (size_t i = 0; i < ruleset->looked_header_count; i++) {
+    if (ruleset->looks.header_count > 1)
+        qsort(headers, ruleset->looks.header_count, sizeof *headers, compare_headers);
+    for (size_t i = 0; i < ruleset->looks.header_count; i++) {
         if (count == 0 || compare_headers(&headers[count - 1], &headers[i]) != 0)
             headers[count++] = headers[i];
         else if (headers[i].until_us > headers[count - 1].until_us)
             headers[count - 1].until_us = headers[i].until_us;
     }
-    ruleset->looked_header_count = count;
+    ruleset->looks.header_count = count;
 }
 
 bool compile_looks(struct ruleset *ruleset)
@@ -80,34 +80,34 @@ bool compile_looks(struct ruleset *ruleset)
         for (size_t k = 0; k < rule->by_count; k++)
             most += rule->by[k].attribute == ATTR_HEADER;
     }
-    ruleset->looked = 0;
-    ruleset->looked_header_count = 0;
-    ruleset->looked_headers = calloc(most + 1, sizeof *ruleset->looked_headers);
-    if (!ruleset->looked_headers)
+    ruleset->looks.attributes = 0;
+    ruleset->looks.header_count = 0;
+    ruleset->looks.headers = calloc(most + 1, sizeof *ruleset->looks.headers);
+    if (!ruleset->looks.headers)
         return false;
     for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
-        ruleset->looked_until_us[i] = INT64_MIN;
+        ruleset->looks.until_us[i] = INT64_MIN;
     for (size_t i = 0; i < rules->rule_count; i++)
         if (rules->rules[i]->mode != MODE_OFF)
             add_rule(ruleset, rules->rules[i],
                      rules->rules[i]->mode == MODE_ENFORCE ? rules->rules[i]->expires_us : INT64_MIN);
     merge_headers(ruleset);
-    ruleset->wants_user = ruleset->looked & BIT(ATTR_USER) || rules->settings.except.user_count > 0;
+    ruleset->looks.user = ruleset->looks.attributes & BIT(ATTR_USER) || rules->settings.except.user_count > 0;
     return true;
 }
 
 static const struct looked_header *find_header(const struct ruleset *ruleset, sv name)
 {
     struct looked_header key = { .name = name };
-    return ruleset->looked_header_count == 0 || name.len == 0
+    return ruleset->looks.header_count == 0 || name.len == 0
                ? NULL
-               : bsearch(&key, ruleset->looked_headers, ruleset->looked_header_count, sizeof key, compare_headers);
+               : bsearch(&key, ruleset->looks.headers, ruleset->looks.header_count, sizeof key, compare_headers);
 }
 
 bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header, int64_t now_us)
 {
     if (attribute != ATTR_HEADER)
-        return now_us < ruleset->looked_until_us[attribute];
+        return now_us < ruleset->looks.until_us[attribute];
     const struct looked_header *found = find_header(ruleset, header);
     return found && now_us < found->until_us;
 }
@@ -115,27 +115,27 @@ bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, s
 /* Rules look at the address of a client that a proxy may name in X-Forwarded-For. */
 static bool looks_at_forwarded(const struct ruleset *ruleset)
 {
-    return ruleset->looked & BIT(ATTR_IP) && ruleset->trusted.v4_count + ruleset->trusted.v6_count > 0;
+    return ruleset->looks.attributes & BIT(ATTR_IP) && ruleset->trusted.v4_count + ruleset->trusted.v6_count > 0;
 }
 
 bool ruleset_ever_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header)
 {
     if (attribute != ATTR_HEADER)
-        return ruleset->looked & BIT(attribute);
+        return ruleset->looks.attributes & BIT(attribute);
     return find_header(ruleset, header) || (sv_eq(header, SV("x-forwarded-for")) && looks_at_forwarded(ruleset));
 }
 
 bool ruleset_looks_at_headers(const struct ruleset *ruleset)
 {
-    return ruleset->looked_header_count > 0 || looks_at_forwarded(ruleset);
+    return ruleset->looks.header_count > 0 || looks_at_forwarded(ruleset);
 }
 
 size_t ruleset_header_count(const struct ruleset *ruleset)
 {
-    return ruleset->looked_header_count;
+    return ruleset->looks.header_count;
 }
 
 sv ruleset_header(const struct ruleset *ruleset, size_t i)
 {
-    return ruleset->looked_headers[i].name;
+    return ruleset->looks.headers[i].name;
 }
