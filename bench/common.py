@@ -153,13 +153,13 @@ class Bench:
 
     # ---- clients ----
 
-    def redis_benchmark(self, server, pipeline, *command):
-        """(requests a second, CPU microseconds of the server for each)"""
+    def redis_benchmark(self, server, pipeline, *command, keys=1000000):
+        """(requests a second, CPU microseconds of the server for each); `__rand_int__` is one of so many keys"""
         count = (100000 if pipeline == 1 else 400000) // (20 if getattr(self.options, "quick", False) else 1)
         before, total, rates = cpu_s(server.process.pid), 0, []
         end = time.monotonic() + self.options.seconds
         while time.monotonic() < end:
-            words = ("-h", "127.0.0.1", "-p", server.port, "-c", 50, "-P", pipeline, "-n", count, "-r", 1000000, "--csv")
+            words = ("-h", "127.0.0.1", "-p", server.port, "-c", 50, "-P", pipeline, "-n", count, "-r", keys, "--csv")
             rows = list(csv.reader(client("redis-benchmark", *words, *command).splitlines()))
             rates.append(float(rows[-1][1]))
             total += count

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`weir serve` beside Redis and nginx, in one run, on loopback: ratios.
 
-    bench/serve.py BUILD/weir BUILD/bench/paced [--only resp|idle|http|change|pages] [--rounds N] [--seconds S] [--json]
+    bench/serve.py BUILD/weir BUILD/bench/paced [--only resp|several|idle|http|change|pages] [--rounds N] [--seconds S] [--json]
 
 Each round measures both sides one after the other, the next round the other way round; what is shown is the median of the
 rounds' ratios. One loop, one worker, one Redis, on a CPU of its own; the client has the other one.
@@ -47,6 +47,14 @@ if used then redis.call('INCR', hour) else redis.call('SET', hour, 1, 'PX', 3600
 return {1, ''}
 """
 
+# (limits of a rule, rules that all apply, keys)
+SEVERAL = {
+    "1M keys": ((1, 1, 1000000), (3, 1, 333333), (8, 1, 125000)),  # as many cells with several limits as with one
+    "10M keys": ((1, 1, 10000000), (3, 1, 3333333), (8, 1, 1250000)),
+    "100,000 subjects": ((1, 1, 100000), (1, 16, 100000), (1, 64, 100000)),
+}
+SEVERAL_WANTED = {"3 limits": 1.6, "8 limits": 3, "16 rules": 4, "64 rules": 16}
+
 NGINX = """
 daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
 events {{ worker_connections 4096; }}
@@ -82,12 +90,12 @@ end
 
 
 class ServeBench(Bench):
-    parts = ("resp", "idle", "http", "change", "pages")
+    parts = ("resp", "several", "idle", "http", "change", "pages")
 
-    def weir(self, folder, **flags):
+    def weir(self, folder, text=RULES, **flags):
         rules = os.path.join(folder, "rules.yaml")
         with open(rules, "w", encoding="utf-8") as out:
-            out.write(RULES)
+            out.write(text)
         ports = {front: free_port() for front in ("http", "resp", "admin")}
         options = {"data": os.path.join(folder, "data"), "rules": rules, "threads": 1, "cells-keys": 2200000, "log-refusals": 0}
         options.update({front: f"127.0.0.1:{port}" for front, port in ports.items()})
@@ -130,6 +138,35 @@ class ServeBench(Bench):
                     self.ratio(name, [w[1] / r[1] for w, r in rounds], 1 / 8, at_most=True)
             weir.stop()
             redis.stop()
+
+    # ---- several limits, several rules ----
+
+    def several_cpu(self, weir, event, keys):
+        return self.redis_benchmark(weir, 16, "WEIR.CHECK", "event", event, "key", "u__rand_int__", keys=keys)[1]
+
+    def several(self):
+        for what, sides in SEVERAL.items():
+            self.several_of(what, sides)
+
+    def several_of(self, what, sides):
+        text = "rules:\n"
+        for number, (limits, rules, _) in enumerate(sides):
+            periods = ", ".join(f'"1000000000 per {60 + i}s"' for i in range(limits))
+            for i in range(rules):
+                text += f"  - {{ id: r{number}-{i}, match: {{ event: e{number} }}, by: [key], limits: [ {periods} ] }}\n"
+        with tempfile.TemporaryDirectory() as folder:
+            weir = self.weir(folder, text, cells_keys=sum(limits * rules * keys for limits, rules, keys in sides))
+            # Afterwards 95 in 100 subjects are known.
+            for number, (_, _, keys) in enumerate(sides):
+                words = ("-h", "127.0.0.1", "-p", weir.port, "-c", 50, "-P", 64, "-n", 3 * keys, "-r", keys, "--csv")
+                client("redis-benchmark", *words, "WEIR.CHECK", "event", f"e{number}", "key", "u__rand_int__")
+            rounds = list(self.rounds(*(lambda n=n, k=side[2]: self.several_cpu(weir, f"e{n}", k) for n, side in enumerate(sides))))
+            for costs in rounds:
+                self.say("  " + "; ".join(f"{side[0]} limits of {side[1]} rules {cost:.2f} µs CPU" for side, cost in zip(sides, costs)))
+            for number, (limits, rules, _) in enumerate(sides[1:], 1):
+                name = f"{limits} limits" if limits > 1 else f"{rules} rules"
+                self.ratio(f"RESP, {what}: {name} / 1: CPU for a decision", [r[number] / r[0] for r in rounds], SEVERAL_WANTED[name], at_most=True)
+            weir.stop()
 
     # ---- many connections ----
 

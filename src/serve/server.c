@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -475,11 +476,20 @@ static void fill_standard_descriptors(void)
         close(fd);
 }
 
+/* Large blocks, such as the lists and texts of many rules, go back to the system when they are freed. By default glibc keeps
+ * more and more of them: it raises this threshold to the largest block that was freed. */
+static void give_large_blocks_back(void)
+{
+    enum { LARGE = 1 << 20 };
+    mallopt(M_MMAP_THRESHOLD, LARGE);
+}
+
 int server_run(int argc, char **argv)
 {
     struct server server = { .started_us = clock_now_us() };
     struct weir_error error = { .code = WEIR_OK };
     sigset_t signals;
+    give_large_blocks_back();
     fill_standard_descriptors();
     sigemptyset(&signals);
     sigaddset(&signals, SIGHUP);
