@@ -173,7 +173,7 @@ static void remember_file(struct sync *s)
 
 static int write_file(struct sync *s, struct weir_error *error)
 {
-    int code = source_write_file(s->options->to, buf_sv(&s->text), error);
+    int code = source_write_file(s->options->to, SV(""), buf_sv(&s->text), error);
     s->there = code == 0;
     if (code < 0)
         return code;

@@ -19,13 +19,15 @@ static void add_mark(const struct rule_sync *sync, struct buf *out)
 void rule_sync_write_copy(struct rule_sync *sync)
 {
     struct weir_error error = { .code = WEIR_OK };
-    CLEANUP(buf_done) struct buf out;
-    buf_init(&out, (size_t)RULES_BYTES_MAX + 4096);
-    add_mark(sync, &out);
-    buf_add(&out, SV("# weir serve writes this file, for a start while the source is unreachable or has bad rules. Changes "
-                     "made here are lost.\n"));
-    buf_add(&out, buf_sv(&sync->text.text));
-    int r = out.failed || !sync->text.rules ? err_no_memory(&error) : source_write_file(sync->copy, buf_sv(&out), &error);
+    CLEANUP(buf_done) struct buf head;
+    buf_init(&head, RULES_BYTES_MAX);
+    add_mark(sync, &head);
+    buf_add(&head,
+            SV("# weir serve writes this file, for a start while the source is unreachable or has bad rules. Changes "
+               "made here are lost.\n"));
+    int r = head.failed || !sync->text.rules
+                ? err_no_memory(&error)
+                : source_write_file(sync->copy, buf_sv(&head), buf_sv(&sync->text.text), &error);
     if (r < 0 && !sync->copy_failed)
         log_say(LEVEL_WARNING, "rules", "%s; a restart while the source is unreachable would use older rules", error.text);
     sync->copy_failed = r < 0;

@@ -476,8 +476,8 @@ static void fill_standard_descriptors(void)
         close(fd);
 }
 
-/* Large blocks, such as the lists and texts of many rules, go back to the system when they are freed. By default glibc keeps
- * more and more of them: it raises this threshold to the largest block that was freed. */
+/* Large blocks, such as the lists and texts of many rules, go back to the system when they are freed. By default glibc
+ * keeps more and more of them: it raises this threshold to the largest block that was freed. */
 static void give_large_blocks_back(void)
 {
     enum { LARGE = 1 << 20 };

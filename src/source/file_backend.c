@@ -449,7 +449,7 @@ static int file_apply(struct source *source, const struct snapshot *after, const
     if (!file_version_same(&now, &source->file))
         return err_set(error, WEIR_E_SYSTEM, "%s: was changed by somebody else at the same time; try again",
                        source->address.path);
-    return source_write_file(source->address.path, buf_sv(&text), error);
+    return source_write_file(source->address.path, SV(""), buf_sv(&text), error);
 }
 
 static int file_init(struct source *source, struct buf *out, struct weir_error *error)
@@ -460,7 +460,7 @@ static int file_init(struct source *source, struct buf *out, struct weir_error *
         buf_printf(out, "%s already exists\n", source->address.path);
         return 0;
     }
-    int r = source_write_file(source->address.path, SV("rules: []\n"), error);
+    int r = source_write_file(source->address.path, SV(""), SV("rules: []\n"), error);
     if (r == 0)
         buf_printf(out, "%s is created\n", source->address.path);
     return r;

@@ -93,8 +93,9 @@ int source_wait(struct source *source, int timeout_ms, int wake_fd, struct weir_
 
 /* ---- changing ---- */
 
-/* Writes a file whole or not at all (write, fsync, rename). It keeps its mode and owner; a new one has mode 0644. */
-int source_write_file(const char *path, sv text, struct weir_error *error);
+/* Writes a file of two parts, whole or not at all (write, fsync, rename). It keeps its mode and owner; a new one has mode
+ * 0644. */
+int source_write_file(const char *path, sv head, sv text, struct weir_error *error);
 
 /* A change of a file writes it anew, without its comments; it refuses to do so unless this was called. */
 void source_drop_comments(struct source *source);

@@ -55,10 +55,12 @@ static int sync_folder(const char *path)
     return (fd < 0 || fsync(fd) < 0) && errno != EINVAL ? -errno : 0; /* some file systems cannot do that */
 }
 
-static int write_new(const char *path, const char *temporary, int fd, sv text, struct weir_error *error)
+static int write_new(const char *path, const char *temporary, int fd, sv head, sv text, struct weir_error *error)
 {
     struct stat old;
-    int r = write_all(fd, text);
+    int r = write_all(fd, head);
+    if (r == 0)
+        r = write_all(fd, text);
     if (r < 0)
         return cannot(path, -r, error);
     if (stat(path, &old) == 0) {
@@ -103,7 +105,7 @@ static int find_target(const char *path, char real[PATH_MAX], struct weir_error 
     return r < 0 ? cannot(path, -r, error) : 0;
 }
 
-int source_write_file(const char *path, sv text, struct weir_error *error)
+int source_write_file(const char *path, sv head, sv text, struct weir_error *error)
 {
     char real[PATH_MAX], temporary[PATH_MAX + 16];
     int r = find_target(path, real, error);
@@ -114,7 +116,7 @@ int source_write_file(const char *path, sv text, struct weir_error *error)
     if (fd < 0)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be written, since no file can be created beside it: %s", real,
                        strerror(errno));
-    r = write_new(real, temporary, fd, text, error);
+    r = write_new(real, temporary, fd, head, text, error);
     if (r < 0) {
         unlink(temporary);
         return r;

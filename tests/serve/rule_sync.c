@@ -74,7 +74,7 @@ static unsigned passes(const struct run *run, const char *event)
 static void write_file(const char *name, const char *text)
 {
     char path[200];
-    assert_int_equal(source_write_file(in_folder(name, path), weir_str(text), &error), 0);
+    assert_int_equal(source_write_file(in_folder(name, path), SV(""), weir_str(text), &error), 0);
 }
 
 static bool has_file(const char *name)

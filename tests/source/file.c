@@ -221,7 +221,7 @@ static void mode_and_owner_are_kept(void **state)
         assert_int_equal(chown(path, 65534, 65534), 0);
     assert_int_equal(stat(path, &before), 0);
     put(source, "{ id: b, limits: [2 per 1s] }");
-    good(source_write_file(link, SV("rules: []\n# through a link\n"), &error));
+    good(source_write_file(link, SV("rules: []\n"), SV("# through a link\n"), &error));
     expect_text("rules: []\n# through a link\n");
     assert_int_equal(stat(path, &after), 0);
     assert_int_equal(after.st_mode, before.st_mode);
@@ -231,11 +231,11 @@ static void mode_and_owner_are_kept(void **state)
     assert_true(S_ISLNK(after.st_mode));
     assert_int_equal(unlink(path), 0);
     mode_t mask = umask(077);
-    good(source_write_file(path, SV("rules: []\n"), &error));
+    good(source_write_file(path, SV(""), SV("rules: []\n"), &error));
     umask(mask);
     assert_int_equal(stat(path, &after), 0);
     assert_int_equal(after.st_mode & 07777, 0644);
-    bad(source_write_file("/nowhere/at/all", SV(""), &error), "/nowhere/at/all: cannot be written");
+    bad(source_write_file("/nowhere/at/all", SV(""), SV(""), &error), "/nowhere/at/all: cannot be written");
     unlink(link);
     source_close(source);
 }

@@ -302,11 +302,11 @@ static void a_file_is_followed(void **state)
     good(source_open(&source, path, &error));
     struct source_watch *watch = follow(&f, source);
     WAIT_FOR(atomic_load(&f.unreachable) == 1);
-    good(source_write_file(path, SV("rules: [{ id: a, limits: [3 per 1s] }]\n"), &error));
+    good(source_write_file(path, SV(""), SV("rules: [{ id: a, limits: [3 per 1s] }]\n"), &error));
     WAIT_FOR(atomic_load(&f.first_max) == 3);
-    good(source_write_file(path, SV("rules: [{ id: a, limits: [4 per 1s] }]\n"), &error));
+    good(source_write_file(path, SV(""), SV("rules: [{ id: a, limits: [4 per 1s] }]\n"), &error));
     WAIT_FOR(atomic_load(&f.first_max) == 4);
-    good(source_write_file(path, SV("rules: [{ id: a, limits: [x] }]\n"), &error));
+    good(source_write_file(path, SV(""), SV("rules: [{ id: a, limits: [x] }]\n"), &error));
     WAIT_FOR(atomic_load(&f.problems) == 1);
     assert_int_equal(atomic_load(&f.first_max), 4);
     unlink(path);
