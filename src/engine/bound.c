@@ -122,7 +122,7 @@ static struct bound_set bind_set(struct binder *b, struct bound_rule *rule, cons
     struct bound_set set = { b->next, (uint32_t)count, rule->counter };
     for (size_t i = 0; i < count; i++)
         bind_limit(b, rule, &specs[i], i == 0);
-    rule->limit_most = count > rule->limit_most ? (uint32_t)count : rule->limit_most;
+    rule->limit_most = count > rule->limit_most ? (uint8_t)count : rule->limit_most;
     return set;
 }
 
@@ -196,12 +196,21 @@ static struct bound_rule_rest *bind_rest(struct binder *b, const struct rule *ru
     return rest;
 }
 
+static void bind_name(struct binder *b, sv id, struct bound_rule *ret)
+{
+    if (id.len < NAME_PIECE) {
+        memcpy(ret->name, id.ptr, id.len);
+        return;
+    }
+    ret->long_name = name_copy(&b->block->keys, id);
+    b->no_memory = b->no_memory || !ret->long_name;
+}
+
 static void bind_rule(struct binder *b, const struct rule *rule, struct bound_rule *ret)
 {
     ret->chooses = ret->overridden || rule->plan_count > 0;
     struct bound_rule_rest *rest = bind_rest(b, rule, ret);
-    ret->name = name_copy(&b->block->keys, rule->id);
-    b->no_memory = b->no_memory || !ret->name;
+    bind_name(b, rule->id, ret);
     ret->own = bind_set(b, ret, rule->limits, rule->limit_count);
     if (rest && rule->plan_count > 0)
         bind_plans(b, rule, ret, rest);

@@ -78,28 +78,33 @@ struct bound_rule_rest {
  * each version of the rules. */
 struct bound_rule {
     _Alignas(64) struct bound_set own;
-    uint32_t by_class;                /* equal for rules with the same `by`: their subjects are hashed once */
-    uint32_t limit_most;              /* in one of its sets */
-    enum rule_mode mode : 8;          /* copies from `rule`, so that a decision need not read it */
-    enum counter_kind counter : 8;    /* of its limits, whatever set they are in */
-    bool by_path;                     /* or by route: it counts for every reading of the path that it matches */
-    bool chooses;                     /* it has plans or overrides: bound_choose() says which limits count */
-    bool penalises;                   /* it has a penalty, and is enforced */
-    bool given;                       /* requests bring its limit; it does not apply to one that brings none */
-    bool special;                     /* it penalises, or its limit is given */
-    bool one_cell;                    /* all that it does is to count requests in one cell */
+    const struct rule *rule;
+    const struct bound_rule_rest *rest; /* never NULL */
+    /* The rule's id, as verdict_copy() wants it: most ids are shorter than a piece. */
+    union {
+        char name[NAME_PIECE];
+        const char *long_name; /* from name_len NAME_PIECE on */
+    };
+    uint32_t by_class;             /* equal for rules with the same `by`: their subjects are hashed once */
+    uint8_t limit_most;            /* in one of its sets */
+    enum rule_mode mode : 8;       /* copies from `rule`, so that a decision need not read it */
+    enum counter_kind counter : 8; /* of its limits, whatever set they are in */
+    uint8_t name_len;
     uint16_t status;                  /* of its refusals */
     uint8_t plain_by_count;           /* UINT8_MAX: `by` of the rule says what it counts by; else … */
     uint8_t plain_by[BOUND_BY_PLAIN]; /* … these, none of which has a name: enum attribute */
-    uint8_t name_len;
+    bool by_path : 1;                 /* or by route: it counts for every reading of the path that it matches */
+    bool chooses : 1;                 /* it has plans or overrides: bound_choose() says which limits count */
+    bool penalises : 1;               /* it has a penalty, and is enforced */
+    bool given : 1;                   /* requests bring its limit; it does not apply to one that brings none */
+    bool special : 1;                 /* it penalises, or its limit is given */
+    bool one_cell : 1;                /* all that it does is to count requests in one cell */
     bool overridden : 1;
     bool units : 1, slots : 1; /* some limit of its own or of its plans counts something else than requests; slots */
-    const char *name;          /* the rule's id, as verdict_copy() wants it */
-    const struct rule *rule;
-    const struct bound_rule_rest *rest; /* never NULL */
 };
 _Static_assert(sizeof(struct bound_rule) == 64, "one cache line");
 _Static_assert(WEIR_ID_MAX <= UINT8_MAX, "name_len");
+_Static_assert(RULE_LIMITS_MAX <= UINT8_MAX, "limit_most");
 
 /* The effect of an override. Many overrides share one effect, which then stays in the cache. */
 struct override_effect {

@@ -110,11 +110,12 @@ static inline __attribute__((always_inline)) size_t count_limits(const struct bo
 }
 
 /* Where each request meets another rule, what a decision reads of it comes from memory: the limit while the subject is
- * hashed, the name while the cell comes. */
+ * hashed, and a long id while the cell comes. */
 static inline void load_rule(const struct bound_rule *rule)
 {
     __builtin_prefetch(rule->own.limits);
-    __builtin_prefetch(rule->name);
+    if (__builtin_expect(rule->name_len >= NAME_PIECE, 0))
+        __builtin_prefetch(rule->long_name);
 }
 
 /* The same for a rule with any number of limits. The first one may be the second one in its cache line. */

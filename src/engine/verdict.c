@@ -95,7 +95,10 @@ LIMIT_HOT void name_limit(const struct decision *d, const struct counter *c, con
     v->shadow_count = 0;
     v->private_rule = (uint32_t)(c->rule - d->bound->rules);
     v->private_rules = d->bound->version | (uint64_t)c->reading << VERDICT_VERSION_BITS;
-    copy_name(v->rule, sizeof v->rule, c->rule->name, c->rule->name_len);
+    if (__builtin_expect(c->rule->name_len < NAME_PIECE, 1))
+        memcpy(v->rule, c->rule->name, NAME_PIECE);
+    else
+        copy_name(v->rule, sizeof v->rule, c->rule->long_name, c->rule->name_len);
     copy_name(v->limit, sizeof v->limit, terms->name, terms->name_len);
     v->unit[0] = '\0';
     if (__builtin_expect(terms->counts_other, 0))

@@ -277,5 +277,5 @@ int main(void)
         cmocka_unit_test(many_overrides_have_few_terms),
         cmocka_unit_test(a_limit_like_that_of_a_denial_denies_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("engine/terms", tests, NULL, NULL);
 }
