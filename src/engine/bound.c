@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "engine/bound.h"
 #include "engine/keys.h"
+#include "engine/terms.h"
 
 static void add_by(struct hash *h, const struct rule *rule)
 {
@@ -84,6 +85,7 @@ struct binder {
     struct bound_block *block; /* where limits are bound */
     uint32_t block_number;
     struct bound_limit *next; /* room for all limits of the block */
+    struct terms_table terms; /* of the block */
     uint32_t *fresh;          /* numbers of the rules that are not shared; room for all */
     size_t fresh_count;
     uint32_t
@@ -105,50 +107,16 @@ static struct bound_rule_rest *rest_of(struct bound *bound, struct bound_rule *r
     return (struct bound_rule_rest *)rule->rest;
 }
 
-/* Copies a name for verdicts. The id of a rule and the names of its limits are copied one after another, so they are in one
- * or two cache lines; where they come from they are anywhere. */
-static const char *copy_name(struct binder *b, sv name)
-{
-    char *to = arena_alloc(&b->block->keys, name.len / NAME_PIECE * NAME_PIECE + NAME_PIECE);
-    if (!to) {
-        b->no_memory = true;
-        return "";
-    }
-    return name.len > 0 ? memcpy(to, name.ptr, name.len) : to;
-}
-
-static const struct bound_limit_rest *bind_limit_rest(struct binder *b, const struct bound_rule *rule,
-                                                      const struct rule_limit *spec)
-{
-    static const struct bound_limit_rest nothing;
-    if (rule->counter == COUNTER_CELL && !rule->chooses)
-        return &nothing;
-    struct bound_limit_rest *rest = ARENA_NEW(&b->block->keys, struct bound_limit_rest);
-    if (rest && rule->chooses)
-        rest->slice_mark = key_mix(rule->rest->id, spec->max);
-    if (rest && rule->counter != COUNTER_CELL) {
-        char field[STORE_FIELD_MAX];
-        rest->field = arena_copy(&b->block->keys, sv_of(field, field_write(field, spec)));
-        b->no_memory = b->no_memory || !rest->field.ptr;
-    }
-    b->no_memory = b->no_memory || !rest;
-    return rest;
-}
-
 static void bind_limit(struct binder *b, const struct bound_rule *rule, const struct rule_limit *spec, bool first)
 {
+    static const struct bound_terms nothing;
     struct bound_limit *limit = b->next++;
-    *limit = (struct bound_limit){ .id = limit_id(b->key, rule->rule, spec),
-                                   .name = copy_name(b, spec->name),
-                                   .name_len = (uint8_t)spec->name.len,
-                                   .unnamed = !spec->named,
-                                   .first = first,
+    const struct bound_terms *terms = terms_of(&b->terms, b->key, spec, rule->counter != COUNTER_CELL);
+    b->no_memory = b->no_memory || !terms;
+    *limit = (struct bound_limit){ .terms = terms ? terms : &nothing,
+                                   .id = limit_id(b->key, rule->rule, spec),
                                    .number = b->block_number << BOUND_PLACE_BITS | (uint32_t)(limit - b->block->limits),
-                                   .spec = spec,
-                                   .rest = bind_limit_rest(b, rule, spec) };
-    limit->counts_other = spec->cost_unit.len > 0 || spec->algorithm == LIMIT_CONCURRENT;
-    limit_init(&limit->limit, spec->algorithm, spec->given ? LIMIT_MAX_MAX : spec->max, spec->burst, spec->per_us);
-    limit->limit.overdraft = spec->overdraft;
+                                   .first = first };
 }
 
 static struct bound_set bind_set(struct binder *b, struct bound_rule *rule, const struct rule_limit *specs, size_t count)
@@ -156,7 +124,7 @@ static struct bound_set bind_set(struct binder *b, struct bound_rule *rule, cons
     struct bound_set set = { b->next, (uint32_t)count, rule->counter };
     for (size_t i = 0; i < count; i++)
         bind_limit(b, rule, &specs[i], i == 0);
-    rule->limit_most = count > rule->limit_most ? (uint32_t)count : rule->limit_most;
+    rule->limit_most = count > rule->limit_most ? (uint8_t)count : rule->limit_most;
     return set;
 }
 
@@ -183,8 +151,8 @@ static const sv *spell_plans(struct binder *b, const struct rule *rule)
 static void note_units(const struct bound_set *set, bool *units, bool *slots)
 {
     for (size_t i = 0; i < set->limit_count; i++) {
-        *units = *units || set->limits[i].counts_other;
-        *slots = *slots || set->limits[i].limit.algorithm == LIMIT_CONCURRENT;
+        *units = *units || set->limits[i].terms->counts_other;
+        *slots = *slots || set->limits[i].terms->limit.algorithm == LIMIT_CONCURRENT;
     }
 }
 
@@ -230,11 +198,21 @@ static struct bound_rule_rest *bind_rest(struct binder *b, const struct rule *ru
     return rest;
 }
 
+static void bind_name(struct binder *b, sv id, struct bound_rule *ret)
+{
+    if (id.len < NAME_PIECE) {
+        memcpy(ret->name, id.ptr, id.len);
+        return;
+    }
+    ret->long_name = name_copy(&b->block->keys, id);
+    b->no_memory = b->no_memory || !ret->long_name;
+}
+
 static void bind_rule(struct binder *b, const struct rule *rule, struct bound_rule *ret)
 {
     ret->chooses = ret->overridden || rule->plan_count > 0;
     struct bound_rule_rest *rest = bind_rest(b, rule, ret);
-    ret->name = copy_name(b, rule->id);
+    bind_name(b, rule->id, ret);
     ret->own = bind_set(b, ret, rule->limits, rule->limit_count);
     if (rest && rule->plan_count > 0)
         bind_plans(b, rule, ret, rest);
@@ -242,7 +220,7 @@ static void bind_rule(struct binder *b, const struct rule *rule, struct bound_ru
     for (size_t k = 0; k < rule->by_count; k++)
         ret->by_path = ret->by_path || is_path(&rule->by[k]);
     ret->one_cell = ret->mode == MODE_ENFORCE && ret->counter == COUNTER_CELL && ret->own.limit_count == 1 &&
-                    !ret->own.limits->counts_other && !ret->chooses && !ret->special && !ret->by_path &&
+                    !ret->own.limits->terms->counts_other && !ret->chooses && !ret->special && !ret->by_path &&
                     ret->rest->replace_count == 0;
 }
 
@@ -494,15 +472,6 @@ static void bind_rules(struct binder *b)
 
 /* ---- overrides ---- */
 
-static const struct rule_limit deny_limit = {
-    .name = { "deny", 4 }, .named = true, .algorithm = LIMIT_FIXED_WINDOW, .max = 0, .per_us = US_PER_S
-};
-
-bool limit_denies(const struct bound_limit *limit)
-{
-    return limit->spec == &deny_limit;
-}
-
 /* Finds the rule of each override and marks it as overridden, before limits are bound. Returns false if out of memory. */
 static bool find_overridden(struct bound *bound, struct bound_rule **ret)
 {
@@ -561,14 +530,8 @@ static uint64_t effect_hash(const struct binder *b, const struct bound_rule *rul
     hash_init(&h, b->key);
     hash_word(&h, rule->rest->id + o->kind);
     hash_word(&h, (uint64_t)o->expires_us);
-    for (size_t i = 0; i < o->limit_count; i++) {
-        const struct rule_limit *limit = &o->limits[i];
-        hash_word(&h, limit->max);
-        hash_word(&h, limit->burst);
-        hash_word(&h, ((uint64_t)limit->per_us + limit->algorithm) * 2 + limit->overdraft);
-        hash_text(&h, limit->name.ptr, limit->name.len);
-        hash_text(&h, limit->cost_unit.ptr, limit->cost_unit.len);
-    }
+    for (size_t i = 0; i < o->limit_count; i++)
+        hash_limit(&h, &o->limits[i]);
     return hash_final(&h);
 }
 
@@ -651,6 +614,33 @@ static size_t count_override_limits(const struct rules *rules)
     return count;
 }
 
+/* Zeroed. NULL: no memory. */
+static struct bound_limit *new_limits(size_t count)
+{
+    size_t size = (count + 1) * sizeof(struct bound_limit);
+    struct bound_limit *limits = aligned_alloc(_Alignof(struct bound_limit), size);
+    return limits ? memset(limits, 0, size) : NULL;
+}
+
+/* Most overrides share the limits of others. Keeps no more room than for those that are there. Returns false if out of
+ * memory. */
+static bool fit_override_limits(struct binder *b)
+{
+    struct override_table *table = &b->bound->overrides;
+    struct bound_limit *before = b->block->limits;
+    size_t count = (size_t)(b->next - before);
+    struct bound_limit *limits = new_limits(count);
+    if (!limits)
+        return false;
+    memcpy(limits, before, count * sizeof *limits);
+    for (uint32_t i = 0; i < table->effect_count; i++)
+        table->effects[i].set.limits = limits + (table->effects[i].set.limits - before);
+    b->block->limits = limits;
+    b->block->limit_count = count;
+    free(before);
+    return true;
+}
+
 static bool bind_overrides(struct binder *b, struct bound_rule **of)
 {
     const struct rules *rules = ruleset_rules(b->bound->ruleset);
@@ -660,21 +650,10 @@ static bool bind_overrides(struct binder *b, struct bound_rule **of)
     for (uint32_t i = 0; first && effects && i < rules->override_count; i++)
         if (of[i])
             bind_override(b, of[i], i, effects);
-    b->block->limit_count = (size_t)(b->next - b->block->limits);
-    return first && effects;
+    return fit_override_limits(b) && first && effects;
 }
 
 /* ---- all of it ---- */
-
-/* Zeroed, and each member on cache lines of its own. */
-static void *new_lines(size_t count, size_t size)
-{
-    enum { LINE = 64 };
-    void *memory = aligned_alloc(LINE, count * size);
-    if (memory)
-        memset(memory, 0, count * size);
-    return memory;
-}
 
 static void block_free(struct bound_block *block)
 {
@@ -684,6 +663,7 @@ static void block_free(struct bound_block *block)
     for (size_t i = 0; i < block->limit_count; i++)
         free(block->limits[i].policy);
     free(block->limits);
+    rules_let_go(block->rules);
     free(block);
 }
 
@@ -693,6 +673,7 @@ static bool add_block(struct bound *bound)
     if (!block)
         return false;
     block->users = 1;
+    block->rules = rules_hold((struct rules *)ruleset_rules(bound->ruleset));
     bound->blocks[bound->block_count++] = block;
     return true;
 }
@@ -702,9 +683,10 @@ static bool begin_block(struct binder *b, uint32_t number, size_t limit_count)
 {
     b->block = b->bound->blocks[number];
     b->block_number = number;
-    b->next = b->block->limits = new_lines(limit_count + 1, sizeof *b->next);
+    b->next = b->block->limits = new_limits(limit_count);
     b->block->limit_count = b->next ? limit_count : 0;
-    return b->next != NULL;
+    terms_table_done(&b->terms);
+    return terms_table_init(&b->terms, limit_count, &b->block->keys) && b->next;
 }
 
 static bool add_blocks(struct bound *bound, const struct bound *before)
@@ -765,7 +747,9 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
     seal_key_init(&bound->seal_key, cells_hash_key(cells), WEIR_RECEIPT_LIMITS);
     struct binder b = { .bound = bound, .was = before.was, .key = &bound->hash_key };
     b.before = before.was && can_share(before.bound, bound) ? before.bound : NULL;
-    if (!bind_all(&b)) {
+    bool all = bind_all(&b);
+    terms_table_done(&b.terms);
+    if (!all) {
         bound_free(bound);
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", count);
     }
@@ -813,15 +797,4 @@ const struct bound_rule *bound_find(const struct bound *bound, sv id)
         if (sv_eq(bound->rules[i].rule->id, id))
             return &bound->rules[i];
     return NULL;
-}
-
-uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_request *request)
-{
-    /* A request that is in flight is one, whatever it costs, unless it only looks. */
-    if (limit->limit.algorithm == LIMIT_CONCURRENT)
-        return request->cost > 0 || request->cost_count > 0;
-    for (size_t i = 0; i < request->cost_count; i++)
-        if (sv_eq(request->costs[i].unit, limit->spec->cost_unit))
-            return request->costs[i].amount;
-    return 0;
 }

@@ -16,32 +16,32 @@ struct window_cache {
 /* Names that verdicts have are followed by zeros, to a multiple of so many bytes: they are copied in such pieces. */
 enum { NAME_PIECE = 16 };
 
-/* What few limits have: those of rules that are leased or exact, or have several sets of limits. */
-struct bound_limit_rest {
-    sv field; /* its name in the store; only of leased and exact rules */
-    uint64_t
-        slice_mark; /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
-};
-
-/* A decision reads three cache lines, of a window only the first and the third. Where each request meets another
- * rule, these come from memory. */
-struct bound_limit {
+/* What a limit says: its numbers, its unit and its name. Limits of a block that say the same share it (see terms.h): there
+ * may be very many limits, of a few kinds, and then it stays in the cache. A decision reads three cache lines, for a window
+ * only the first and the third. */
+struct bound_terms {
     _Alignas(64) struct limit limit;
-    const struct rule_limit *spec;
+    const struct rule_limit *spec; /* that of the first of these limits: those of the others are equal */
 
-    uint64_t id;      /* hash of the cell's identity but for the subject's values */
-    const char *name; /* of spec, as verdict_copy() wants it; that of a rule's own set lies beside the rule's id */
-    uint32_t number;  /* see bound_limit_at() */
+    const char *name; /* of spec, as verdict_copy() wants it */
     uint8_t name_len;
     bool unnamed;      /* the rules do not name it */
-    bool first;        /* of its set */
     bool counts_other; /* it counts something else than the cost in requests */
     struct window_cache cache;
-    const struct bound_limit_rest *rest; /* never NULL */
-    struct policy_text *policy; /* made when headers first need it: see src/present/headers.c; freed with the rules */
+    sv field; /* its name in the store; only if a leased or exact rule has it */
 };
-_Static_assert(offsetof(struct bound_limit, id) == 128, "of a window the first and the third line are read");
-_Static_assert(sizeof(struct bound_limit) == 192, "three lines");
+_Static_assert(offsetof(struct bound_terms, name) == 128, "of a window the first and the third line are read");
+_Static_assert(sizeof(struct bound_terms) == 192, "three lines");
+
+/* What only this limit of this rule has. Where each request meets another rule, it comes from memory: half a cache line. */
+struct bound_limit {
+    _Alignas(32) const struct bound_terms *terms; /* NULL: nothing uses this place of its block */
+    uint64_t id;                                  /* hash of the cell's identity but for the subject's values */
+    struct policy_text *policy; /* made when headers first need it: see src/present/headers.c; freed with the rules */
+    uint32_t number;            /* see bound_limit_at() */
+    bool first;                 /* of its set */
+};
+_Static_assert(sizeof(struct bound_limit) == 32, "half a line");
 
 /* The kinds of counters: see counter.h. */
 enum counter_kind {
@@ -78,28 +78,33 @@ struct bound_rule_rest {
  * each version of the rules. */
 struct bound_rule {
     _Alignas(64) struct bound_set own;
-    uint32_t by_class;                /* equal for rules with the same `by`: their subjects are hashed once */
-    uint32_t limit_most;              /* in one of its sets */
-    enum rule_mode mode : 8;          /* copies from `rule`, so that a decision need not read it */
-    enum counter_kind counter : 8;    /* of its limits, whatever set they are in */
-    bool by_path;                     /* or by route: it counts for every reading of the path that it matches */
-    bool chooses;                     /* it has plans or overrides: bound_choose() says which limits count */
-    bool penalises;                   /* it has a penalty, and is enforced */
-    bool given;                       /* requests bring its limit; it does not apply to one that brings none */
-    bool special;                     /* it penalises, or its limit is given */
-    bool one_cell;                    /* all that it does is to count requests in one cell */
+    const struct rule *rule;
+    const struct bound_rule_rest *rest; /* never NULL */
+    /* The rule's id, as verdict_copy() wants it: most ids are shorter than a piece. */
+    union {
+        char name[NAME_PIECE];
+        const char *long_name; /* from name_len NAME_PIECE on */
+    };
+    uint32_t by_class;             /* equal for rules with the same `by`: their subjects are hashed once */
+    uint8_t limit_most;            /* in one of its sets */
+    enum rule_mode mode : 8;       /* copies from `rule`, so that a decision need not read it */
+    enum counter_kind counter : 8; /* of its limits, whatever set they are in */
+    uint8_t name_len;
     uint16_t status;                  /* of its refusals */
     uint8_t plain_by_count;           /* UINT8_MAX: `by` of the rule says what it counts by; else … */
     uint8_t plain_by[BOUND_BY_PLAIN]; /* … these, none of which has a name: enum attribute */
-    uint8_t name_len;
+    bool by_path : 1;                 /* or by route: it counts for every reading of the path that it matches */
+    bool chooses : 1;                 /* it has plans or overrides: bound_choose() says which limits count */
+    bool penalises : 1;               /* it has a penalty, and is enforced */
+    bool given : 1;                   /* requests bring its limit; it does not apply to one that brings none */
+    bool special : 1;                 /* it penalises, or its limit is given */
+    bool one_cell : 1;                /* all that it does is to count requests in one cell */
     bool overridden : 1;
     bool units : 1, slots : 1; /* some limit of its own or of its plans counts something else than requests; slots */
-    const char *name;          /* the rule's id, as verdict_copy() wants it */
-    const struct rule *rule;
-    const struct bound_rule_rest *rest; /* never NULL */
 };
 _Static_assert(sizeof(struct bound_rule) == 64, "one cache line");
 _Static_assert(WEIR_ID_MAX <= UINT8_MAX, "name_len");
+_Static_assert(RULE_LIMITS_MAX <= UINT8_MAX, "limit_most");
 
 /* The effect of an override. Many overrides share one effect, which then stays in the cache. */
 struct override_effect {
@@ -143,8 +148,8 @@ struct prepared_plan {
     uint32_t rule_count;
     /* PREPARED_CELL. The value that varies is the last one of `by`. */
     const struct bound_rule *rule;
-    const struct bound_limit *limit;
-    uint64_t limit_id;          /* of `limit` */
+    const struct bound_terms *terms; /* of its limit */
+    uint64_t limit_id;
     bool alone;                 /* `by` has no other value */
     bool same;                  /* all verdicts on requests that pass are the same but for what is left */
     struct hash subject;        /* of the values before it */
@@ -171,7 +176,8 @@ struct bound_block {
     struct bound_limit *limits;
     size_t limit_count; /* room; those that nothing uses are zero */
     struct arena keys;
-    unsigned users; /* versions of the rules of one handle, which frees one at a time */
+    struct rules *rules; /* held: terms point to limits of rules that later versions may not have */
+    unsigned users;      /* versions of the rules of one handle, which frees one at a time */
 };
 /* Blocks of a version: one for the limits of its overrides, which is not shared, as many as sets of rules can share, and
  * its own. The number of a limit is that of its block, and its place there. */
@@ -273,6 +279,11 @@ bool bound_replaces(const struct bound_rule *rule, uint32_t replaced);
 /* Returns the override of a subject that is in force, or NULL. */
 const struct override_slot *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject,
                                            int64_t now_us);
+/* Returns the name of a limit: the rules give it, or it was made. */
+static inline sv limit_name(const struct bound_limit *limit)
+{
+    return limit->terms->spec->name;
+}
 /* Returns whether this is the limit of an override that denies; its name is `deny`. */
 bool limit_denies(const struct bound_limit *limit);
 
@@ -291,22 +302,22 @@ static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subjec
     return key_mix(limit->id, subject);
 }
 /* Returns what a cost counts as: one that is too high never passes, or is, with overdraft, the most that can be owed. */
-static inline uint64_t limit_cost_within(const struct bound_limit *limit, uint64_t cost)
+static inline uint64_t limit_cost_within(const struct bound_terms *terms, uint64_t cost)
 {
-    if (__builtin_expect(limit->limit.overdraft, 0)) {
-        uint64_t most = limit_overdraft_cost(&limit->limit);
+    if (__builtin_expect(terms->limit.overdraft, 0)) {
+        uint64_t most = limit_overdraft_cost(&terms->limit);
         return cost <= most ? cost : most;
     }
     return cost <= WEIR_AMOUNT_MAX ? cost : WEIR_AMOUNT_MAX + 1;
 }
 /* Returns what a request costs a limit: at most WEIR_AMOUNT_MAX + 1, which never passes, so that no sum of counts
  * overflows. A limit with overdraft has a smaller bound, and passes it: see limit_overdraft_cost. */
-uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_request *request);
-static inline uint64_t limit_cost(const struct bound_limit *limit, const struct weir_request *request)
+uint64_t limit_cost_by_unit(const struct bound_terms *terms, const struct weir_request *request);
+static inline uint64_t limit_cost(const struct bound_terms *terms, const struct weir_request *request)
 {
-    return limit_cost_within(limit,
-                             __builtin_expect(limit->counts_other, 0) ? limit_cost_by_unit(limit, request) : request->cost);
+    return limit_cost_within(terms,
+                             __builtin_expect(terms->counts_other, 0) ? limit_cost_by_unit(terms, request) : request->cost);
 }
-struct window limit_current_window(const struct bound_limit *limit, int64_t now_us);
+struct window limit_current_window(const struct bound_terms *terms, int64_t now_us);
 
 #endif

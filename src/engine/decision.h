@@ -101,15 +101,16 @@ static inline __attribute__((always_inline)) void counter_init(struct counter *c
     c->part = 0;
     c->charging = WEIR_CHARGE_IF_ROOM;
     c->given = false;
-    if (limit->limit.algorithm == LIMIT_CALENDAR)
-        c->window = limit_current_window(limit, now_us);
-    c->ask = (struct cells_ask){ cell_key(limit, subject), &limit->limit, &c->window, now_us, cost };
+    const struct bound_terms *terms = limit->terms;
+    if (terms->limit.algorithm == LIMIT_CALENDAR)
+        c->window = limit_current_window(terms, now_us);
+    c->ask = (struct cells_ask){ cell_key(limit, subject), &terms->limit, &c->window, now_us, cost };
 }
 
 /* Returns the numbers of the counter's limit. A stand-in may have others: ask.limit. */
 static inline const struct limit *counter_limit(const struct counter *c)
 {
-    return __builtin_expect(c->given, 0) ? &c->numbers : &c->limit->limit;
+    return __builtin_expect(c->given, 0) ? &c->numbers : &c->limit->terms->limit;
 }
 
 /* Returns the subject as it is part of the keys of its cells. Limits that requests bring count apart for each length of
@@ -129,7 +130,7 @@ static inline bool counter_insists(const struct counter *c)
 static inline struct window counter_window(const struct counter *c, int64_t now_us)
 {
     if (__builtin_expect(!c->given, 1))
-        return limit_current_window(c->limit, now_us);
+        return limit_current_window(c->limit->terms, now_us);
     int64_t start_us = now_us - now_us % c->length_us;
     return (struct window){ start_us, start_us + c->length_us };
 }

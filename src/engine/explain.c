@@ -13,7 +13,7 @@ static struct explained_limit explained(const struct counter *c, struct limit_st
     const struct limit *limit = counter_limit(c);
     int64_t now_us = c->ask.now_us;
     return (struct explained_limit){
-        .spec = c->limit->spec,
+        .spec = c->limit->terms->spec,
         .limit = *limit,
         .window = c->window,
         .cost = c->ask.cost,
@@ -140,7 +140,7 @@ static void note_units(struct explaining *x, size_t index)
         const struct bound_set *set = bound_limits(x->bound, rule, x->facts, subject, x->now_us);
         for (size_t i = 0; i < set->limit_count; i++)
             for (size_t k = 0; k < x->request->cost_count && k < WEIR_COSTS_MAX; k++)
-                x->counted[k] = x->counted[k] || sv_eq(x->request->costs[k].unit, set->limits[i].spec->cost_unit);
+                x->counted[k] = x->counted[k] || sv_eq(x->request->costs[k].unit, set->limits[i].terms->spec->cost_unit);
     }
     facts_select_reading(x->facts, shown);
 }
@@ -299,7 +299,7 @@ static void ask_for_one(const struct bound_set *set, struct weir_request *reques
 {
     *request = (struct weir_request){ .cost = 1, .costs = costs, .peek = true };
     for (size_t i = 0; i < set->limit_count; i++) {
-        sv unit = set->limits[i].spec->cost_unit;
+        sv unit = set->limits[i].terms->spec->cost_unit;
         size_t k = 0;
         while (k < request->cost_count && !sv_eq(costs[k].unit, unit))
             k++;

@@ -14,11 +14,11 @@ static bool is_used(const struct finding *f, const struct bound_set *set, uint64
 {
     for (size_t i = 0; i < set->limit_count; i++) {
         const struct bound_limit *limit = &set->limits[i];
-        struct window window = limit_current_window(limit, f->now_us);
-        struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, f->now_us, 0 };
+        struct window window = limit_current_window(limit->terms, f->now_us);
+        struct cells_ask ask = { cell_key(limit, subject), &limit->terms->limit, &window, f->now_us, 0 };
         struct cells_look look;
         cells_look(f->bound->cells, &ask, &look);
-        if (limit_report(&limit->limit, &window, look.state, f->now_us, 0).remaining < limit->limit.capacity)
+        if (limit_report(&limit->terms->limit, &window, look.state, f->now_us, 0).remaining < limit->terms->limit.capacity)
             return true;
     }
     return false;

@@ -34,7 +34,7 @@ static void add(const struct cells_held *held, void *data)
     if (!count)
         return;
     s->untold += *count == 0;
-    *count += limit->limit.algorithm == LIMIT_CONCURRENT ? held->amount : held->holds;
+    *count += limit->terms->limit.algorithm == LIMIT_CONCURRENT ? held->amount : held->holds;
 }
 
 /* Limits of one name in several plans have one count. */
@@ -42,14 +42,14 @@ static void tell_set(struct survey *s, sv rule, const struct bound_set *set)
 {
     for (size_t i = 0; i < set->limit_count; i++) {
         const struct bound_limit *limit = &set->limits[i], *first;
-        bool always = limit->limit.algorithm == LIMIT_CONCURRENT;
+        bool always = limit->terms->limit.algorithm == LIMIT_CONCURRENT;
         if (!always && s->untold == 0)
             continue;
         uint64_t *count = count_of(s, limit->id, &first);
         if (*count == TOLD || (*count == 0 && !always))
             continue;
         s->untold -= *count > 0;
-        s->each(&(struct weir_in_flight){ rule, limit->spec->name, *count }, s->data);
+        s->each(&(struct weir_in_flight){ rule, limit_name(limit), *count }, s->data);
         *count = TOLD;
     }
 }

@@ -33,7 +33,7 @@ LIMIT_HOT void decision_plan_cell(struct decision *d, const struct bound *bound,
                                   const struct bound_rule *rule, uint64_t subject, uint64_t cost, int64_t now_us)
 {
     const struct bound_limit *limit = rule->own.limits;
-    counter_init(d->counters, rule, limit, COUNTER_CELL, subject, now_us, limit_cost_within(limit, cost));
+    counter_init(d->counters, rule, limit, COUNTER_CELL, subject, now_us, limit_cost_within(limit->terms, cost));
     d->state = DECISION_TAKE;
     d->charges = d->one_cell = true;
     d->holds = d->penalties = d->insists = false;

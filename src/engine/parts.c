@@ -67,7 +67,7 @@ void parts_set_charging(struct decision *d)
 {
     for (size_t i = 0; i < d->count; i++) {
         struct counter *c = &d->counters[i];
-        bool slot = c->limit->limit.algorithm == LIMIT_CONCURRENT;
+        bool slot = c->limit->terms->limit.algorithm == LIMIT_CONCURRENT;
         if (d->parts == 1)
             c->charging = d->request->charging;
         if (c->charging == WEIR_GIVE_BACK && slot)
@@ -84,9 +84,9 @@ static int compare_counters(const void *a, const void *b)
     return order ? order : (x > y) - (x < y);
 }
 
-static uint64_t add_costs(const struct bound_limit *limit, uint64_t a, uint64_t b)
+static uint64_t add_costs(const struct bound_terms *terms, uint64_t a, uint64_t b)
 {
-    return limit_cost_within(limit, a + b);
+    return limit_cost_within(terms, a + b);
 }
 
 static bool same_count(const struct counter *a, const struct counter *b)
@@ -120,7 +120,7 @@ static void join_run(struct decision *d, struct counter **run, size_t count)
         if (k == i)
             continue;
         struct counter *leader = run[k], *c = run[i];
-        leader->ask.cost = add_costs(leader->limit, leader->ask.cost, c->ask.cost);
+        leader->ask.cost = add_costs(leader->limit->terms, leader->ask.cost, c->ask.cost);
         c->so_far = leader->ask.cost;
         c->leader = (uint32_t)(leader - d->counters);
         c->kind = COUNTER_JOINED;

@@ -19,7 +19,7 @@ plan_rule(struct counter *c, const struct bound *bound, const struct bound_rule 
 {
     for (size_t i = 0; i < set->limit_count; i++, c++) {
         const struct bound_limit *limit = &set->limits[i];
-        counter_init(c, rule, limit, set->counter, subject, now_us, limit_cost(limit, request));
+        counter_init(c, rule, limit, set->counter, subject, now_us, limit_cost(limit->terms, request));
         if (set->counter == COUNTER_CELL && c < loads)
             cells_prefetch(bound->cells, c->ask.key);
     }
@@ -52,7 +52,7 @@ static void bring_limits(struct counter *from, const struct counter *end, const 
                          int64_t now_us)
 {
     for (struct counter *c = from; c < end; c++)
-        if (c->limit->spec->given)
+        if (c->limit->terms->spec->given)
             bring_limit(c, request, now_us);
 }
 
@@ -109,17 +109,22 @@ static inline __attribute__((always_inline)) size_t count_limits(const struct bo
     return needed;
 }
 
-/* Where each request meets another rule, what a decision reads of it comes from memory: the limits while the subject is
- * hashed, the names while the cells come. */
+/* Where each request meets another rule, what a decision reads of it comes from memory: the limit while the subject is
+ * hashed, and a long id while the cell comes. */
 static inline void load_rule(const struct bound_rule *rule)
 {
-    const char *limits = (const char *)rule->own.limits;
-    __builtin_prefetch(rule->name);
-    for (size_t i = 0; i < rule->own.limit_count; i++, limits += sizeof(struct bound_limit)) {
-        __builtin_prefetch(limits);
-        __builtin_prefetch(limits + 64);
-        __builtin_prefetch(limits + 128);
-    }
+    __builtin_prefetch(rule->own.limits);
+    if (__builtin_expect(rule->name_len >= NAME_PIECE, 0))
+        __builtin_prefetch(rule->long_name);
+}
+
+/* The same for a rule with any number of limits. The first one may be the second one in its cache line. */
+static inline void load_rule_limits(const struct bound_rule *rule)
+{
+    enum { IN_A_LINE = 64 / sizeof(struct bound_limit) };
+    load_rule(rule);
+    for (size_t i = 1; i < rule->own.limit_count; i += IN_A_LINE)
+        __builtin_prefetch(&rule->own.limits[i]);
 }
 
 /* The rules of one mode among those that match. subjects: of matched_subjects(), or NULL. several: the path has several
@@ -134,7 +139,7 @@ static struct counter *plan_mode(struct decision *d, struct counter *next, enum 
         const struct bound_rule *rule = &bound->rules[matches[i]];
         if (rule->mode != mode)
             continue;
-        load_rule(rule);
+        load_rule_limits(rule);
         d->penalties |= rule->penalises;
         *remote = *remote || rule->counter != COUNTER_CELL;
         if (several && rule->by_path) {
@@ -514,6 +519,7 @@ bool decision_plan(struct decision *d, const struct bound *bound, const struct w
     if (count == 1 && matches == inline_matches && bound->rules[*matches].one_cell && d->cap > 0 &&
         request_may_be_one_cell(request)) {
         const struct bound_rule *rule = &bound->rules[*matches];
+        load_rule(rule);
         decision_plan_cell(d, bound, request, rule, subject_hash(bound, rule, &facts), request->cost, now_us);
         cells_prefetch(bound->cells, d->counters->ask.key);
         return true;

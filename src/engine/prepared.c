@@ -121,11 +121,11 @@ static void make_verdict(const struct weir_prepared *p, const struct bound *boun
 {
     struct cells_taken unused = { .cost = 0 };
     struct cells_ask ask = { .cost = 1 };
-    plan->same = plan->limit->limit.algorithm != LIMIT_CALENDAR;
+    plan->same = plan->terms->limit.algorithm != LIMIT_CALENDAR;
     if (!plan->same)
         return;
     report_cell(p, bound, plan->rule, 0, &ask, &unused, true, &plan->passes.verdict);
-    verdict_like_init(&plan->passes, &plan->limit->limit);
+    verdict_like_init(&plan->passes, &plan->terms->limit);
 }
 
 /* Returns NULL if out of memory. */
@@ -150,8 +150,8 @@ static struct prepared_plan *make_plan(const struct weir_prepared *p, const stru
     if (rule && rule->one_cell && varies_last(p, bound, rule->rule, &facts, &plan->subject)) {
         plan->kind = PREPARED_CELL;
         plan->rule = rule;
-        plan->limit = rule->own.limits;
-        plan->limit_id = plan->limit->id;
+        plan->terms = rule->own.limits->terms;
+        plan->limit_id = rule->own.limits->id;
         plan->alone = rule->rule->by_count == 1;
         make_verdict(p, bound, plan);
     }
@@ -260,15 +260,15 @@ static __attribute__((noinline)) uint64_t hash_after_others(const struct prepare
 LIMIT_HOT void check_cell(const struct weir_prepared *p, const struct bound *bound, const struct prepared_plan *plan,
                           sv value, uint64_t cost, int64_t now_us, struct weir_verdict *ret)
 {
-    const struct bound_limit *limit = plan->limit;
+    const struct bound_terms *terms = plan->terms;
     uint64_t hash = __builtin_expect(plan->alone, 1) ? hash_subject(&p->start, value) : hash_after_others(plan, value);
     struct window window;
     struct cells_taken taken;
-    struct cells_ask ask = { key_mix(plan->limit_id, hash), &limit->limit, &window, now_us,
-                             limit_cost_within(limit, cost) };
+    struct cells_ask ask = { key_mix(plan->limit_id, hash), &terms->limit, &window, now_us,
+                             limit_cost_within(terms, cost) };
     cells_prefetch(bound->cells, ask.key);
-    if (__builtin_expect(limit->limit.algorithm == LIMIT_CALENDAR, 0))
-        window = limit_current_window(limit, now_us);
+    if (__builtin_expect(terms->limit.algorithm == LIMIT_CALENDAR, 0))
+        window = limit_current_window(terms, now_us);
     bool fits = cells_take(bound->cells, &ask, &taken);
     if (__builtin_expect(!fits || !plan->same, 0))
         report_cell(p, bound, plan->rule, hash, &ask, &taken, fits, ret);

@@ -143,14 +143,15 @@ static inline struct weir_charged *add(struct making *m, const struct counter *c
 {
     struct weir_receipt *r = m->receipt;
     struct weir_charged *charged = &r->charged[r->count++];
-    *charged =
-        (struct weir_charged){ .limit = c->limit->id,
-                               .key = c->ask.key,
-                               .origin = origin,
-                               .rate = receipt_rate(counter_limit(c)),
-                               .cost = c->ask.cost,
-                               .unit = c->limit->spec->cost_unit.len > 0 ? receipt_unit(c->limit->spec->cost_unit) : 0,
-                               .how = how };
+    *charged = (struct weir_charged){ .limit = c->limit->id,
+                                      .key = c->ask.key,
+                                      .origin = origin,
+                                      .rate = receipt_rate(counter_limit(c)),
+                                      .cost = c->ask.cost,
+                                      .unit = c->limit->terms->spec->cost_unit.len > 0
+                                                  ? receipt_unit(c->limit->terms->spec->cost_unit)
+                                                  : 0,
+                                      .how = how };
     return charged;
 }
 
@@ -260,7 +261,7 @@ enum rank { RANK_SLOT, RANK_CHARGED, RANK_LOOKED, RANKS };
 static enum rank rank_of(const struct decision *d, const struct counter *c)
 {
     if (c->held)
-        return c->limit->limit.algorithm == LIMIT_CONCURRENT ? RANK_SLOT : RANK_CHARGED;
+        return c->limit->terms->limit.algorithm == LIMIT_CONCURRENT ? RANK_SLOT : RANK_CHARGED;
     bool looked = d->request->ttl_ms > 0 && c->ask.cost == 0 && c->outcome == COUNTER_FITS;
     return looked && (c->kind == COUNTER_CELL || c->kind == COUNTER_STORE) ? RANK_LOOKED : RANKS;
 }

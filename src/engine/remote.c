@@ -13,10 +13,18 @@
 #define ASK_SOON_US US_PER_MS         /* there was no room for an ask */
 #define NEAR_END_US (10 * US_PER_S)   /* then the next window is passed along, too: clocks differ by less */
 
-/* A copy of the table does not find the slices that the original was lent. */
-uint64_t slice_cell_of(const struct cells *cells, const struct bound_limit *limit, uint64_t subject)
+/* A slice was lent for one `max`, and is not spent for another one: that of another plan of the rule, or of an override. */
+static uint64_t max_mark(const struct bound_rule *rule, uint64_t max)
 {
-    return cell_key(limit, subject ^ SLICE_MARK ^ cells_identity(cells) ^ limit->rest->slice_mark);
+    return key_mix(rule->rest->id, max);
+}
+
+/* A copy of the table does not find the slices that the original was lent. */
+uint64_t slice_cell_of(const struct cells *cells, const struct bound_rule *rule, const struct bound_limit *limit,
+                       uint64_t subject)
+{
+    uint64_t mark = rule->chooses ? max_mark(rule, limit->terms->spec->max) : 0;
+    return cell_key(limit, subject ^ SLICE_MARK ^ cells_identity(cells) ^ mark);
 }
 
 uint64_t standin_cell_of(const struct bound_limit *limit, uint64_t subject)
@@ -29,11 +37,11 @@ uint64_t debt_cell_of(const struct bound_limit *limit, uint64_t subject)
     return cell_key(limit, subject ^ DEBT_MARK);
 }
 
-/* Slices of a limit that requests bring are lent for one `max`, too. */
+/* The same for a limit that requests bring. */
 uint64_t slice_cell(const struct decision *d, const struct counter *c)
 {
-    uint64_t mark = c->given ? key_mix(c->rule->rest->id, c->numbers.max) : 0;
-    return slice_cell_of(d->bound->cells, c->limit, counter_subject(c) ^ mark);
+    uint64_t mark = c->given ? max_mark(c->rule, c->numbers.max) : 0;
+    return slice_cell_of(d->bound->cells, c->rule, c->limit, counter_subject(c) ^ mark);
 }
 
 uint32_t slice_size(const struct counter *c)
@@ -73,7 +81,7 @@ static void init_counter(struct decision *d, struct counter *c)
     rc->cell = NULL;
     rc->key_len = rc->field_len = 0;
     if (__builtin_expect(c->given, 0))
-        rc->field_len = field_write_given(rc->field, c->limit->spec, c->length_us);
+        rc->field_len = field_write_given(rc->field, c->limit->terms->spec, c->length_us);
     c->outcome = COUNTER_FITS;
     c->look.state = (struct limit_state){ 0 };
     c->look.cell = NULL;
@@ -105,7 +113,7 @@ void remote_set_now(struct decision *d, int64_t now_us)
     for (size_t i = 0; i < d->count; i++) {
         struct counter *c = &d->counters[i];
         c->ask.now_us = now_us;
-        if (c->limit->limit.algorithm == LIMIT_CALENDAR)
+        if (c->limit->terms->limit.algorithm == LIMIT_CALENDAR)
             c->window = counter_window(c, now_us);
     }
 }
@@ -165,7 +173,7 @@ sv remote_key(const struct decision *d, const struct counter *c)
 sv remote_field(const struct decision *d, const struct counter *c)
 {
     if (__builtin_expect(!c->given, 1))
-        return c->limit->rest->field;
+        return c->limit->terms->field;
     const struct remote_counter *rc = remote_of(d, c);
     return sv_of(rc->field, rc->field_len);
 }
@@ -194,13 +202,13 @@ int64_t remote_offset_us(const struct decision *d)
 static void store_windows(const struct counter *c, int64_t store_us, struct window *ret, struct window *ret_next)
 {
     *ret = *ret_next = (struct window){ 0, 0 };
-    if (c->limit->limit.algorithm != LIMIT_CALENDAR)
+    if (c->limit->terms->limit.algorithm != LIMIT_CALENDAR)
         return;
     store_us = clock_within(store_us);
     *ret = counter_window(c, store_us);
     *ret_next = (struct window){ ret->end_us, ret->end_us };
     if (ret->end_us - store_us < NEAR_END_US && clock_valid(ret->end_us))
-        *ret_next = c->given ? counter_window(c, ret->end_us) : rule_limit_window(c->limit->spec, ret->end_us);
+        *ret_next = c->given ? counter_window(c, ret->end_us) : rule_limit_window(c->limit->terms->spec, ret->end_us);
 }
 
 /* ---- asking for slices ---- */
@@ -532,7 +540,7 @@ void remote_take_answer(struct decision *d)
 /* Calendar windows are those of the store's clock, told by this host's: the cells are judged by that. */
 static void use_store_window(struct counter *c, int64_t offset_us)
 {
-    if (c->limit->limit.algorithm != LIMIT_CALENDAR)
+    if (c->limit->terms->limit.algorithm != LIMIT_CALENDAR)
         return;
     struct window window = counter_window(c, clock_within(c->ask.now_us + offset_us));
     c->window = (struct window){ window.start_us - offset_us, window.end_us - offset_us };
@@ -541,7 +549,7 @@ static void use_store_window(struct counter *c, int64_t offset_us)
 /* This host's share of a limit. A share below 1 lets nothing through, be it of `max` or of `burst`. */
 static void init_share(struct limit *ret, const struct counter *c, uint32_t hosts)
 {
-    const struct rule_limit *spec = c->limit->spec;
+    const struct rule_limit *spec = c->limit->terms->spec;
     bool nothing = spec->burst > 0 && spec->burst < hosts;
     limit_init(ret, spec->algorithm, nothing ? 0 : counter_limit(c)->max / hosts, spec->burst / hosts, spec->per_us);
     ret->overdraft = spec->overdraft;

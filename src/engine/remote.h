@@ -156,7 +156,8 @@ bool remote_stand_in(struct decision *d, struct counter *c);
 
 /* ---- cells of a limit in this host's table besides its own ---- */
 
-uint64_t slice_cell_of(const struct cells *cells, const struct bound_limit *limit, uint64_t subject);
+uint64_t slice_cell_of(const struct cells *cells, const struct bound_rule *rule, const struct bound_limit *limit,
+                       uint64_t subject);
 uint64_t slice_cell(const struct decision *d, const struct counter *c);
 /* Bounds what this host lets through in place of the store. */
 uint64_t standin_cell_of(const struct bound_limit *limit, uint64_t subject);

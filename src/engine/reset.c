@@ -6,14 +6,14 @@
 #include "engine/penalty.h"
 #include "engine/remote.h"
 
-static bool is_counted(const struct bound *bound, const struct bound_limit *limit, uint64_t key, int64_t now_us)
+static bool is_counted(const struct bound *bound, const struct bound_terms *terms, uint64_t key, int64_t now_us)
 {
-    struct window window = limit_current_window(limit, now_us);
-    struct cells_ask ask = { key, &limit->limit, &window, now_us, 0 };
+    struct window window = limit_current_window(terms, now_us);
+    struct cells_ask ask = { key, &terms->limit, &window, now_us, 0 };
     struct cells_look look;
     cells_look(bound->cells, &ask, &look);
-    struct limit_report report = limit_report(&limit->limit, &window, look.state, now_us, 0);
-    return report.remaining < limit->limit.capacity || report.reset_us > 0;
+    struct limit_report report = limit_report(&terms->limit, &window, look.state, now_us, 0);
+    return report.remaining < terms->limit.capacity || report.reset_us > 0;
 }
 
 /* True: something was counted on this host. */
@@ -21,14 +21,14 @@ static bool forget_limit(const struct bound *bound, const struct bound_rule *rul
                          uint64_t subject, int64_t now_us)
 {
     /* A cell that has decayed may be there still, and is as good as none. */
-    bool found = is_counted(bound, limit, cell_key(limit, subject), now_us);
+    bool found = is_counted(bound, limit->terms, cell_key(limit, subject), now_us);
     cells_forget(bound->cells, cell_key(limit, subject));
     if (rule->counter == COUNTER_CELL)
         return found;
-    found = is_counted(bound, limit, standin_cell_of(limit, subject), now_us) || found;
+    found = is_counted(bound, limit->terms, standin_cell_of(limit, subject), now_us) || found;
     cells_forget(bound->cells, standin_cell_of(limit, subject));
     found = cells_forget(bound->cells, debt_cell_of(limit, subject)) || found;
-    return cells_forget(bound->cells, slice_cell_of(bound->cells, limit, subject)) || found;
+    return cells_forget(bound->cells, slice_cell_of(bound->cells, rule, limit, subject)) || found;
 }
 
 /* The lengths that requests bring are not known: those that Envoy has names for are tried. Slices of this host end with
@@ -52,8 +52,8 @@ static bool forget_limits(const struct bound *bound, const struct bound_rule *ru
     bool found = false;
     for (size_t i = 0; i < set->limit_count; i++) {
         const struct bound_limit *limit = &set->limits[i];
-        found = (limit->spec->given ? forget_given(bound, limit, subject)
-                                    : forget_limit(bound, rule, limit, subject, now_us)) ||
+        found = (limit->terms->spec->given ? forget_given(bound, limit, subject)
+                                           : forget_limit(bound, rule, limit, subject, now_us)) ||
                 found;
     }
     return found;

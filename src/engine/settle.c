@@ -26,7 +26,7 @@ struct settling {
     bool renews;       /* else it is settled */
     uint32_t renew_ms; /* 0: slots, for as long as their limits say */
     int64_t now_us;
-    const struct bound_limit *limits[WEIR_RECEIPT_LIMITS]; /* of charges in cells; NULL: nothing can be done for it */
+    const struct bound_terms *limits[WEIR_RECEIPT_LIMITS]; /* of charges in cells; NULL: nothing can be done for it */
     bool is_own;                                           /* it was made by this table */
     bool of_store;                                         /* what counts in the store was charged in this one */
     bool store;                                            /* some of it is to be settled there */
@@ -35,7 +35,7 @@ struct settling {
 /* ---- cells ---- */
 
 /* A slot is freed even if its rule was changed or removed; freeing needs only these fields of a limit. */
-static const struct bound_limit lost_slot = {
+static const struct bound_terms lost_slot = {
     .limit = { .algorithm = LIMIT_CONCURRENT, .max = LIMIT_MAX_MAX, .capacity = LIMIT_MAX_MAX, .per_us = US_PER_S }
 };
 
@@ -45,23 +45,24 @@ static bool is_slot(const struct weir_charged *charged)
     return how.kind == RECEIPT_CELL && how.on_hold && how.algorithm == LIMIT_CONCURRENT;
 }
 
-static bool has_rate(const struct bound_limit *limit, const struct weir_charged *charged)
+static bool has_rate(const struct bound_terms *limit, const struct weir_charged *charged)
 {
     return receipt_rate(&limit->limit) == charged->rate || limit->limit.algorithm == LIMIT_CONCURRENT;
 }
 
-/* Returns the limit of a charge as the rules in force have it, or NULL. A bucket that fills at another rate by now gives
- * nothing back. But a hold there has to end, and more than was charged is charged. */
-static const struct bound_limit *limit_of(const struct settling *s, const struct weir_charged *charged)
+/* Returns the terms of a charge's limit as the rules in force have it, or NULL. A bucket that fills at another rate by now
+ * gives nothing back. But a hold there has to end, and more than was charged is charged. */
+static const struct bound_terms *limit_of(const struct settling *s, const struct weir_charged *charged)
 {
     bool any_rate = receipt_how(charged).on_hold || (!s->renews && amount_of(&s->amounts, charged) > charged->cost);
-    const struct bound_limit *limit, *other = NULL;
+    const struct bound_terms *other = NULL;
+    const struct bound_limit *limit;
     size_t slot = 0;
     while ((limit = bound_next_limit(s->bound, charged->limit, &slot)) != NULL)
-        if (has_rate(limit, charged))
-            return limit;
+        if (has_rate(limit->terms, charged))
+            return limit->terms;
         else
-            other = limit;
+            other = limit->terms;
     if (other && any_rate)
         return other;
     return is_slot(charged) ? &lost_slot : NULL;
@@ -80,9 +81,9 @@ static inline struct cells_charged in_cell(const struct settling *s, const struc
 }
 
 /* A window that is over takes nothing, and nothing of it is given back. */
-static const struct bound_limit *usable_cell(const struct settling *s, const struct weir_charged *charged)
+static const struct bound_terms *usable_cell(const struct settling *s, const struct weir_charged *charged)
 {
-    const struct bound_limit *limit = limit_of(s, charged);
+    const struct bound_terms *limit = limit_of(s, charged);
     return limit && !limit_origin_over(&limit->limit, charged->origin, s->now_us) ? limit : NULL;
 }
 
@@ -92,8 +93,10 @@ static uint32_t slot_ttl_ms(const struct settling *s, const struct weir_charged 
     const struct bound_limit *limit;
     int64_t ttl_us = 0;
     size_t slot = 0;
-    while (is_slot(charged) && (limit = bound_next_limit(s->bound, charged->limit, &slot)) != NULL)
-        ttl_us = ttl_us == 0 || limit->limit.per_us < ttl_us ? limit->limit.per_us : ttl_us;
+    while (is_slot(charged) && (limit = bound_next_limit(s->bound, charged->limit, &slot)) != NULL) {
+        int64_t per_us = limit->terms->limit.per_us;
+        ttl_us = ttl_us == 0 || per_us < ttl_us ? per_us : ttl_us;
+    }
     struct receipt_how how = receipt_how(charged);
     if (how.kind == RECEIPT_STORE && how.algorithm == LIMIT_CONCURRENT)
         ttl_us = (int64_t)charged->rate;
@@ -114,7 +117,7 @@ static struct window given_window(const struct weir_charged *charged)
 }
 
 /* alone: the hold itself has to tell that it was not settled. */
-static bool settle_cell(const struct settling *s, const struct weir_charged *charged, const struct bound_limit *limit,
+static bool settle_cell(const struct settling *s, const struct weir_charged *charged, const struct bound_terms *limit,
                         bool alone)
 {
     if (!limit)
@@ -151,7 +154,7 @@ static bool find_limits(struct settling *s)
     bool usable = false;
     s->store = false;
     const struct weir_charged *charged = s->receipt->charged, *end = charged + s->receipt->count;
-    for (const struct bound_limit **limit = s->limits; charged < end; charged++, limit++) {
+    for (const struct bound_terms **limit = s->limits; charged < end; charged++, limit++) {
         bool in_store = receipt_how(charged).kind == RECEIPT_STORE;
         *limit = in_store || !s->is_own ? NULL : usable_cell(s, charged);
         s->store = s->store || (in_store && s->of_store);
@@ -183,7 +186,7 @@ static int settle_all(struct settling *s)
         return 0;
     enum ring_number number = use_number(s);
     const struct weir_charged *charged = s->receipt->charged, *end = charged + s->receipt->count;
-    for (const struct bound_limit **limit = s->limits; charged < end; charged++, limit++)
+    for (const struct bound_terms **limit = s->limits; charged < end; charged++, limit++)
         if (number != RING_USED || is_slot(charged))
             settled += settle_cell(s, charged, *limit, number != RING_OPEN);
     int told = s->store ? settle_store(s) : 0;

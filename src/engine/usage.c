@@ -54,7 +54,7 @@ static struct weir_left *same_policy(const struct decision *d, struct weir_usage
 {
     uint32_t rule = (uint32_t)(c->rule - d->bound->rules);
     for (uint32_t i = usage->count; c->rule->by_path && i-- > 0 && usage->left[i].rule == rule;)
-        if (sv_eq(bound_limit_at(d->bound, usage->left[i].limit)->spec->name, c->limit->spec->name))
+        if (sv_eq(limit_name(bound_limit_at(d->bound, usage->left[i].limit)), limit_name(c->limit)))
             return &usage->left[i];
     return NULL;
 }
@@ -63,7 +63,7 @@ static bool is_named(const struct decision *d, const struct counter *c)
 {
     const struct weir_verdict *v = d->verdict;
     return v->applied && c->rule - d->bound->rules == v->private_rule && c->reading == verdict_reading(v) &&
-           sv_eq(c->limit->spec->name, weir_str(v->limit));
+           sv_eq(limit_name(c->limit), weir_str(v->limit));
 }
 
 /* If two counts have the same policy, the one that the verdict names stays, else the one with less left. The policy keeps

@@ -73,11 +73,12 @@ static inline void copy_name(char *to, size_t cap, const char *from, size_t len)
 LIMIT_HOT void name_limit(const struct decision *d, const struct counter *c, const struct limit_report *report)
 {
     struct weir_verdict *v = d->verdict;
+    const struct bound_terms *terms = c->limit->terms;
     v->allowed = d->allowed;
     v->applied = v->matched = true;
     v->unavailable = false;
     v->penalty = c->penalty != PENALTY_NONE;
-    v->unnamed = c->limit->unnamed;
+    v->unnamed = terms->unnamed;
     v->status = d->allowed ? 0 : c->rule->status;
     v->max = c->ask.limit->capacity;
     v->remaining = report->remaining;
@@ -94,11 +95,14 @@ LIMIT_HOT void name_limit(const struct decision *d, const struct counter *c, con
     v->shadow_count = 0;
     v->private_rule = (uint32_t)(c->rule - d->bound->rules);
     v->private_rules = d->bound->version | (uint64_t)c->reading << VERDICT_VERSION_BITS;
-    copy_name(v->rule, sizeof v->rule, c->rule->name, c->rule->name_len);
-    copy_name(v->limit, sizeof v->limit, c->limit->name, c->limit->name_len);
+    if (__builtin_expect(c->rule->name_len < NAME_PIECE, 1))
+        memcpy(v->rule, c->rule->name, NAME_PIECE);
+    else
+        copy_name(v->rule, sizeof v->rule, c->rule->long_name, c->rule->name_len);
+    copy_name(v->limit, sizeof v->limit, terms->name, terms->name_len);
     v->unit[0] = '\0';
-    if (__builtin_expect(c->limit->counts_other, 0))
-        copy_text(v->unit, sizeof v->unit, c->limit->spec->cost_unit);
+    if (__builtin_expect(terms->counts_other, 0))
+        copy_text(v->unit, sizeof v->unit, terms->spec->cost_unit);
 }
 
 static bool longer(int64_t a_us, int64_t b_us)
@@ -266,7 +270,7 @@ static inline __attribute__((always_inline)) void tell_rule(const struct decisio
     };
     if (__builtin_expect(says != WEIR_SAYS_PASS, 0) && penalty != WEIR_PENALTY_RUNS) {
         struct limit_report report = { 0 };
-        said.limit = longest_wait(counters, count, &report)->limit->spec->name;
+        said.limit = limit_name(longest_wait(counters, count, &report)->limit);
     }
     d->request->each_rule(&said, d->request->context);
 }

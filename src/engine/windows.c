@@ -23,16 +23,16 @@ static void cache_write(struct window_cache *cache, struct window window)
     __atomic_store_n(&cache->version, version + 2, __ATOMIC_RELEASE);
 }
 
-struct window limit_current_window(const struct bound_limit *limit, int64_t now_us)
+struct window limit_current_window(const struct bound_terms *terms, int64_t now_us)
 {
     struct window window = { 0, 0 };
-    if (limit->limit.algorithm != LIMIT_CALENDAR)
+    if (terms->limit.algorithm != LIMIT_CALENDAR)
         return window;
-    if (cache_read(&limit->cache, &window) && now_us >= window.start_us && now_us < window.end_us)
+    if (cache_read(&terms->cache, &window) && now_us >= window.start_us && now_us < window.end_us)
         return window;
-    if (limit->spec->given)
+    if (terms->spec->given)
         return (struct window){ 0, 0 }; /* counter_window() knows the request's */
-    window = rule_limit_window(limit->spec, now_us);
-    cache_write((struct window_cache *)&limit->cache, window);
+    window = rule_limit_window(terms->spec, now_us);
+    cache_write((struct window_cache *)&terms->cache, window);
     return window;
 }

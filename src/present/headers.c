@@ -19,7 +19,7 @@ static const struct weir_usage *usage_of(const struct bound *bound, const struct
     for (uint32_t i = 0; i < usage->count; i++) {
         const struct weir_left *left = &usage->left[i];
         const struct bound_limit *limit = bound_limit_at(bound, left->limit);
-        if (left->rule >= rules || !limit || !limit->spec)
+        if (left->rule >= rules || !limit || !limit->terms)
             return NULL;
         if (i == usage->named && !sv_eq(bound->rules[left->rule].rule->id, weir_str(v->rule)))
             return NULL;
@@ -70,9 +70,9 @@ char *policy_name_put(char *to, sv rule, sv limit)
 }
 
 /* Returns the unit of a limit as a value of `qu`; empty for requests, the default. */
-static sv quota_unit(const struct bound_limit *limit)
+static sv quota_unit(const struct bound_terms *terms)
 {
-    return limit->limit.algorithm == LIMIT_CONCURRENT ? SV("concurrent-requests") : limit->spec->cost_unit;
+    return terms->limit.algorithm == LIMIT_CONCURRENT ? SV("concurrent-requests") : terms->spec->cost_unit;
 }
 
 /* The key of a partition: a keyed hash of names and values of the rule's `by`. */
@@ -222,15 +222,17 @@ static const struct policy_text *policy_keep(struct policy_text **kept, const st
 static const struct policy_text *policy_of(const struct answer *a, const struct weir_left *left, struct policy_text *room)
 {
     struct bound_limit *limit = bound_limit_at(a->bound, left->limit);
-    if (__builtin_expect(limit->spec->given, 0)) { /* each request has its own */
-        policy_write(room, a->bound->rules[left->rule].rule->id, limit->spec->name, left->given_max, quota_unit(limit), 0);
-        return room;
-    }
     const struct policy_text *kept = __atomic_load_n(&limit->policy, __ATOMIC_ACQUIRE);
     if (__builtin_expect(kept != NULL, 1))
         return kept;
-    policy_write(room, a->bound->rules[left->rule].rule->id, limit->spec->name, limit->limit.capacity, quota_unit(limit),
-                 limit->limit.algorithm == LIMIT_CALENDAR ? 0 : left->window_ms);
+    const struct bound_terms *terms = limit->terms;
+    sv rule = a->bound->rules[left->rule].rule->id, name = limit_name(limit), unit = quota_unit(terms);
+    if (terms->spec->given) { /* each request has its own */
+        policy_write(room, rule, name, left->given_max, unit, 0);
+        return room;
+    }
+    policy_write(room, rule, name, terms->limit.capacity, unit,
+                 terms->limit.algorithm == LIMIT_CALENDAR ? 0 : left->window_ms);
     return policy_keep(&limit->policy, room);
 }
 
@@ -289,7 +291,7 @@ static void add_policies(struct writer *w, const struct answer *a, const struct 
     }
     for (uint32_t i = 0; a->usage && i < a->usage->listed && !list.full; i++) {
         const struct weir_left *left = &a->usage->left[i];
-        bool calendar = bound_limit_at(a->bound, left->limit)->limit.algorithm == LIMIT_CALENDAR;
+        bool calendar = bound_limit_at(a->bound, left->limit)->terms->limit.algorithm == LIMIT_CALENDAR;
         add_policy(&list, policy_of(a, left, &room), calendar ? left->window_ms : 0, &partitions[i]);
     }
     end_header(w, SV("RateLimit-Policy"), list.to);
@@ -385,9 +387,9 @@ static struct unit_left left_of_unit(const struct answer *a, sv unit)
         return (struct unit_left){ true, v->max, v->remaining, v->reset_ms };
     for (uint32_t i = 0; a->usage && i < a->usage->count; i++) {
         const struct weir_left *left = &a->usage->left[i];
-        const struct bound_limit *limit = bound_limit_at(a->bound, left->limit);
-        if (left->known && sv_eq(quota_unit(limit), unit) && (!least.known || left->remaining < least.remaining))
-            least = (struct unit_left){ true, limit->spec->given ? left->given_max : limit->limit.capacity, left->remaining,
+        const struct bound_terms *terms = bound_limit_at(a->bound, left->limit)->terms;
+        if (left->known && sv_eq(quota_unit(terms), unit) && (!least.known || left->remaining < least.remaining))
+            least = (struct unit_left){ true, terms->spec->given ? left->given_max : terms->limit.capacity, left->remaining,
                                         left->reset_ms };
     }
     return least;

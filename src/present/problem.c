@@ -58,7 +58,7 @@ static void add_violated(const struct answer *a, struct buf *out)
     for (uint32_t i = 0; a->usage && i < a->usage->count; i++) {
         const struct weir_left *left = &a->usage->left[i];
         if (left->refuses)
-            add_name(out, &count, a->bound->rules[left->rule].rule->id, bound_limit_at(a->bound, left->limit)->spec->name);
+            add_name(out, &count, a->bound->rules[left->rule].rule->id, limit_name(bound_limit_at(a->bound, left->limit)));
     }
     if (count == 0)
         add_name(out, &count, weir_str(a->verdict->rule), weir_str(a->verdict->limit));

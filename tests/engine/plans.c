@@ -3,6 +3,9 @@
 
 #include "helpers.h"
 
+#include "engine/handle.h"
+#include "engine/remote.h"
+
 #define PLANS                                                                                                        \
     "plan: 'header:X-Plan', plans: { free: { max: 3, algorithm: fixed_window, per: 1h }, pro: { max: 6, algorithm: " \
     "fixed_window, per: 1h } }"
@@ -439,6 +442,29 @@ static void overrides_that_all_differ(void **state)
         assert_true(time_to_open(fields[i], true, COUNT) < TIMES * same);
 }
 
+/* Tokens that were lent for the max of one plan are not spent by another one. */
+static void slices_are_lent_for_one_max(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules: [{ id: a, by: [user], plan: 'header:X-Plan', plans: { free: 3 per day, pro: 6 per "
+                   "day, trial: 3 per day }, limits: 4 per day }, { id: b, by: [user], limits: 3 per day }, "
+                   "{ id: c, by: [user], limits: 4 per day }]");
+    const struct bound *bound = weir->current;
+    const struct bound_rule *rule = &bound->rules[0];
+    uint64_t cells[4];
+    for (size_t i = 0; i < 3; i++)
+        cells[i] = slice_cell_of(bound->cells, rule, rule->rest->plans[i].limits, 1);
+    cells[3] = slice_cell_of(bound->cells, rule, rule->own.limits, 1);
+    assert_true(cells[0] != cells[1] && cells[0] == cells[2] && cells[0] != cells[3] && cells[1] != cells[3]);
+    for (size_t i = 1; i < 3; i++) {
+        uint64_t cell = slice_cell_of(bound->cells, &bound->rules[i], bound->rules[i].own.limits, 1);
+        for (size_t k = 0; k < 4; k++)
+            assert_true(cell != cells[k]);
+    }
+    weir_close(weir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,6 +487,7 @@ int main(void)
         cmocka_unit_test(a_refund_finds_the_same_count),
         cmocka_unit_test(many_overrides),
         cmocka_unit_test(overrides_that_all_differ),
+        cmocka_unit_test(slices_are_lent_for_one_max),
     };
     return cmocka_run_group_tests_name("engine/plans", tests, NULL, NULL);
 }

@@ -532,6 +532,29 @@ static void the_short_way_tells_the_same(void **state)
     }
 }
 
+/* Names are copied in pieces; a short id is in the bound rule itself. */
+static void names_of_any_length(void **state)
+{
+    (void)state;
+    char id[WEIR_ID_MAX + 1], name[WEIR_NAME_MAX + 1];
+    for (int len = 1; len <= WEIR_ID_MAX; len++) {
+        char rules[400];
+        snprintf(id, sizeof id, "%0*d", len, 0);
+        snprintf(name, sizeof name, "n%0*d", len % (WEIR_NAME_MAX - 1) + 1, 0);
+        snprintf(rules, sizeof rules, "rules: [{ id: 'r%s', by: [key], limits: [{ name: %s, max: 2, per: 1h }] }]", id + 1,
+                 name);
+        id[0] = 'r';
+        struct weir *weir = open_rules(rules);
+        for (int i = 0; i < 3; i++) {
+            struct weir_verdict verdict = check_at(weir, one("e", "k"), NOW);
+            assert_int_equal(verdict.allowed, i < 2);
+            assert_string_equal(verdict.rule, id);
+            assert_string_equal(verdict.limit, name);
+        }
+        weir_close(weir);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -559,6 +582,7 @@ int main(void)
         cmocka_unit_test(a_brief_verdict_names_the_same),
         cmocka_unit_test(json_text),
         cmocka_unit_test(calendar_in_shanghai),
+        cmocka_unit_test(names_of_any_length),
     };
     return cmocka_run_group_tests_name("engine/verdict", tests, NULL, NULL);
 }

@@ -238,14 +238,14 @@ static int64_t counted_here(size_t rule, int user)
     hash_init(&h, cells_hash_key(bound->cells));
     subject_add(&h, sv_of(text, (size_t)snprintf(text, sizeof text, "u%d", user)));
     uint64_t subject = hash_final(&h);
-    struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &(struct window){ 0 }, T0_US, 0 };
+    struct cells_ask ask = { cell_key(limit, subject), &limit->terms->limit, &(struct window){ 0 }, T0_US, 0 };
     struct cells_look look;
     cells_look(bound->cells, &ask, &look);
     if (bound->rules[rule].counter == COUNTER_CELL)
         return (int64_t)limit_state_count(look.state); /* also beyond max */
-    int64_t owed = debt_amount(bound->cells, debt_cell_of(limit, subject), &limit->limit, ask.window, T0_US, &seen);
-    uint64_t slice = slice_cell_of(bound->cells, limit, subject);
-    return owed - slice_spend(bound->cells, slice, 1, limit->limit.max, T0_US, 0, false).left;
+    int64_t owed = debt_amount(bound->cells, debt_cell_of(limit, subject), &limit->terms->limit, ask.window, T0_US, &seen);
+    uint64_t slice = slice_cell_of(bound->cells, &bound->rules[rule], limit, subject);
+    return owed - slice_spend(bound->cells, slice, 1, limit->terms->limit.max, T0_US, 0, false).left;
 }
 
 static void check_ledger(void)
