@@ -631,14 +631,12 @@ static bool fill_slots(struct builder *b)
         node->ends = lists[node->ends];
         node->rest = lists[node->rest];
     }
-    for (uint32_t i = 0; i < ruleset->table.size; i++) {
-        struct table_entry *entry = &ruleset->table.entries[i];
-        if (entry->value == TABLE_NONE)
-            continue;
-        bool names = entry->space == ATTR_DESCRIPTOR || entry->space == ATTR_HEADER;
-        bool texts = entry->space < TREE_SPACE ? !names : entry->space >= ENTRY_SPACE;
+    size_t next = 0;
+    for (struct table_entry entry; table_each(&ruleset->table, &next, &entry);) {
+        bool names = *entry.space == ATTR_DESCRIPTOR || *entry.space == ATTR_HEADER;
+        bool texts = *entry.space < TREE_SPACE ? !names : *entry.space >= ENTRY_SPACE;
         if (texts)
-            entry->value = lists[entry->value];
+            *entry.value = lists[*entry.value];
     }
     return true;
 }
