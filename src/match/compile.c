@@ -641,35 +641,6 @@ static bool fill_slots(struct builder *b)
     return true;
 }
 
-/* Whether the tree finds the rule. */
-static bool has_in_tree(const struct compiled_rule *compiled)
-{
-    return compiled->path_count > 0 && !(compiled->checks & CHECK_PATHS);
-}
-
-/* The templates of the tree once more, when their lists are in their places. */
-static bool fill_begin(struct builder *b)
-{
-    struct ruleset *ruleset = b->ruleset;
-    struct prefix_index *begin = &ruleset->begin;
-    *begin = (struct prefix_index){ ruleset->paths, ARENA_ARRAY(&ruleset->arena, uint32_t, ruleset->path_count), 0 };
-    if (!begin->sorted)
-        return false;
-    for (size_t i = 0; i < ruleset->rules->rule_count; i++) {
-        const struct compiled_rule *compiled = &ruleset->compiled[i];
-        for (uint32_t k = 0; has_in_tree(compiled) && k < compiled->path_count; k++) {
-            struct compiled_path *path = &ruleset->paths[compiled->first_path + k];
-            const uint32_t *list = tree_add(&ruleset->tree, &ruleset->table, path_template(path));
-            if (!list)
-                return false;
-            path->list = *list;
-            begin->sorted[begin->count++] = compiled->first_path + k;
-        }
-    }
-    prefix_index_sort(begin);
-    return true;
-}
-
 static bool name_headers(struct ruleset *ruleset)
 {
     ruleset->header_names = ARENA_ARRAY(&ruleset->arena, sv, ruleset->header_count);
@@ -718,8 +689,9 @@ static int compile(struct builder *b)
         if (ruleset->rules->rules[i]->mode != MODE_OFF && !index_rule(b, (uint32_t)i))
             return no_memory(b);
     ruleset_load_beside(ruleset, ruleset->compiled, sizeof *ruleset->compiled);
-    return fill_slots(b) && fill_begin(b) && tree_finish(&ruleset->tree, &ruleset->table) && name_headers(ruleset) &&
-                   literal_index_finish(&ruleset->literals) && compile_looks(ruleset)
+    return fill_slots(b) && tree_finish(&ruleset->tree, &ruleset->table) &&
+                   prefix_index_init(&ruleset->begin, &ruleset->tree, &ruleset->table, &ruleset->arena) &&
+                   name_headers(ruleset) && literal_index_finish(&ruleset->literals) && compile_looks(ruleset)
                ? 0
                : no_memory(b);
 }

@@ -45,7 +45,7 @@ _Static_assert((int)OTHER_SPACES <= (int)TREE_SPACE, "the table has a space for 
  * space ENTRY_SPACE + n, which no node of the tree has. Headers have numbers under ATTR_HEADER: the values of header n are
  * in HEADER_SPACE + 2n, and those in lower case, of rules that ignore case, in the next one. Networks are in NETWORK_SPACE
  * + the length of their prefix. */
-#define ENTRY_SPACE (UINT32_C(1) << 31)
+#define ENTRY_SPACE TREE_SPACES_END
 #define HEADER_SPACE (UINT32_C(3) << 30)
 #define NETWORK_SPACE (UINT32_MAX - 256)
 
@@ -97,7 +97,7 @@ struct ruleset {
     struct tree tree;
     struct compiled_path *paths; /* of all rules, in their order */
     uint32_t path_count;
-    struct prefix_index begin; /* the templates of the tree, for paths that are cut */
+    struct prefix_index begin; /* the literals of the tree, for paths that are cut */
     uint32_t *pool;
     sv *methods; /* each one's number is its bit */
     size_t method_count;

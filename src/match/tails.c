@@ -76,7 +76,7 @@ static bool tails_init(struct tails *t, struct tree *tree, struct table *table)
 static bool next_literal(const struct table *table, size_t *next, struct table_entry *ret)
 {
     while (table_each(table, next, ret))
-        if (*ret->space >= TREE_SPACE && *ret->space < ENTRY_SPACE)
+        if (*ret->space >= TREE_SPACE && *ret->space < TREE_SPACES_END)
             return true;
     return false;
 }

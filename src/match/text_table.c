@@ -189,16 +189,20 @@ uint32_t *table_put(struct table *table, uint32_t space, sv text, uint32_t value
     return find_value(table, space, text, word);
 }
 
+struct table_entry table_at(const struct table *table, size_t slot)
+{
+    struct table_line *line = &table->lines[slot / TABLE_SLOTS];
+    slot %= TABLE_SLOTS;
+    return (struct table_entry){ &line->space[slot], &line->value[slot], text_of(&line->of[slot], line->len[slot]) };
+}
+
 bool table_each(const struct table *table, size_t *next, struct table_entry *ret)
 {
-    for (; *next < (size_t)table->line_count * TABLE_SLOTS; ++*next) {
-        struct table_line *line = &table->lines[*next / TABLE_SLOTS];
-        unsigned slot = *next % TABLE_SLOTS;
-        if (line->len[slot] == TABLE_FREE)
-            continue;
-        *ret = (struct table_entry){ &line->space[slot], &line->value[slot], text_of(&line->of[slot], line->len[slot]) };
+    size_t end = (size_t)table->line_count * TABLE_SLOTS;
+    while (*next < end && table->lines[*next / TABLE_SLOTS].len[*next % TABLE_SLOTS] == TABLE_FREE)
         ++*next;
-        return true;
-    }
-    return false;
+    if (*next == end)
+        return false;
+    *ret = table_at(table, (*next)++);
+    return true;
 }

@@ -66,6 +66,8 @@ uint32_t *table_put(struct table *table, uint32_t space, sv text, uint32_t value
 bool table_trim(struct table *table);
 /* Visits all entries, in no order. *next is 0 at first. False: there are no more. */
 bool table_each(const struct table *table, size_t *next, struct table_entry *ret);
+/* The entry that table_each() gave when it left *next at slot + 1. */
+struct table_entry table_at(const struct table *table, size_t slot);
 
 #define TABLE_MIX UINT64_C(0x9e3779b97f4a7c15)
 

@@ -139,12 +139,10 @@ static __attribute__((noinline)) uint64_t long_hash(struct search *s, sv segment
  * it is on its way while the search goes on. */
 static inline void take_child(const struct search *s, uint32_t value, struct place *child)
 {
-    child->node = value;
+    child->node = child_node(value);
     if (value & CHILD_ONE) {
-        uint32_t rule = value & (CHILD_RULES - 1);
-        rule_lines_load(s->lines, rule);
-        child->node = (value & ~CHILD_ONE) >> CHILD_RULE_BITS;
-        child->list = LIST_ONE | rule;
+        rule_lines_load(s->lines, child_rule(value));
+        child->list = LIST_ONE | child_rule(value);
     }
 }
 
