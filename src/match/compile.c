@@ -134,7 +134,19 @@ static int compile_template(struct builder *b, const struct rule *rule, sv text,
 static int compile_path(struct builder *b, const struct rule *rule, const struct rule_path *from)
 {
     struct compiled_path *path = &b->ruleset->paths[b->ruleset->path_count++];
+    *path = (struct compiled_path){ 0 };
     return from->is_regex ? compile_regex(b, rule, from->text, &path->regex) : compile_template(b, rule, from->text, path);
+}
+
+/* Whether compiled_path() finds the same without the compiled paths. */
+static bool are_as_written(const struct ruleset *ruleset, const struct compiled_rule *compiled)
+{
+    struct compiled_rule written = *compiled;
+    written.first_path = PATHS_AS_WRITTEN;
+    for (size_t i = 0; i < (size_t)compiled->path_count + compiled->not_path_count; i++)
+        if (compiled_path(ruleset, compiled, i).template != compiled_path(ruleset, &written, i).template)
+            return false;
+    return true;
 }
 
 static int compile_paths(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
@@ -148,6 +160,10 @@ static int compile_paths(struct builder *b, const struct rule *rule, struct comp
         r = compile_path(b, rule, &match->paths[i]);
     for (size_t i = 0; r == 0 && i < match->not_path_count; i++)
         r = compile_path(b, rule, &match->not_paths[i]);
+    if (r == 0 && are_as_written(b->ruleset, compiled)) {
+        b->ruleset->path_count = compiled->first_path;
+        compiled->first_path = PATHS_AS_WRITTEN;
+    }
     return r;
 }
 
@@ -327,26 +343,26 @@ static struct need choose_need(const struct builder *b, const struct regex *rege
 }
 
 /* An index can find the path: it is a template that is not too deep, or a regex that needs something. */
-static bool path_is_found(const struct ruleset *ruleset, const struct compiled_path *path)
+static bool path_is_found(const struct ruleset *ruleset, struct compiled_path path)
 {
-    if (!path_is_regex(path))
-        return template_depth(path_template(path)) <= PATH_SEGMENTS_MAX;
-    return ruleset->regex_count >= REGEX_INDEX_MIN && regex_needs(ruleset->regexes[path->regex])->count > 0;
+    if (!path_is_regex(&path))
+        return template_depth(path_template(&path)) <= PATH_SEGMENTS_MAX;
+    return ruleset->regex_count >= REGEX_INDEX_MIN && regex_needs(ruleset->regexes[path.regex])->count > 0;
 }
 
 /* An index can find the rule by any of its paths. */
 static bool paths_find(const struct ruleset *ruleset, const struct compiled_rule *compiled)
 {
     for (size_t i = 0; i < compiled->path_count; i++)
-        if (!path_is_found(ruleset, &compiled_paths(ruleset, compiled)[i]))
+        if (!path_is_found(ruleset, compiled_path(ruleset, compiled, i)))
             return false;
     return compiled->path_count > 0;
 }
 
 static bool has_regex(const struct ruleset *ruleset, const struct compiled_rule *compiled)
 {
-    for (size_t i = 0; i < compiled->path_count; i++)
-        if (path_is_regex(&compiled_paths(ruleset, compiled)[i]))
+    for (size_t i = 0; compiled->first_path != PATHS_AS_WRITTEN && i < compiled->path_count; i++)
+        if (path_is_regex(&ruleset->paths[compiled->first_path + i]))
             return true;
     return false;
 }
@@ -395,11 +411,11 @@ static sv text_at(const struct texts *texts, size_t i, uint32_t *ret_space)
     return sv_of((const char *)cidr->ip.bytes, sizeof cidr->ip.bytes);
 }
 
-static bool count_path(struct builder *b, const struct compiled_path *path)
+static bool count_path(struct builder *b, struct compiled_path path)
 {
-    if (!path_is_regex(path))
-        return count_one(b, COUNT_TEMPLATE, path_template(path));
-    const struct regex_needs *needs = regex_needs(b->ruleset->regexes[path->regex]);
+    if (!path_is_regex(&path))
+        return count_one(b, COUNT_TEMPLATE, path_template(&path));
+    const struct regex_needs *needs = regex_needs(b->ruleset->regexes[path.regex]);
     for (size_t i = 0; i < needs->count; i++)
         if (!count_one(b, COUNT_LITERAL, needs->texts[i].text))
             return false;
@@ -418,7 +434,7 @@ static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
         }
     }
     for (size_t i = 0; paths_find(b->ruleset, compiled) && i < compiled->path_count; i++)
-        if (!count_path(b, &compiled_paths(b->ruleset, compiled)[i]))
+        if (!count_path(b, compiled_path(b->ruleset, compiled, i)))
             return false;
     return true;
 }
@@ -428,9 +444,9 @@ static uint32_t most_paths(const struct builder *b, const struct compiled_rule *
 {
     uint32_t most = 0;
     for (size_t i = 0; i < compiled->path_count; i++) {
-        const struct compiled_path *path = &compiled_paths(b->ruleset, compiled)[i];
-        uint32_t count = path_is_regex(path) ? choose_need(b, b->ruleset->regexes[path->regex]).rules
-                                             : table_find(&b->known, COUNT_TEMPLATE, path_template(path));
+        struct compiled_path path = compiled_path(b->ruleset, compiled, i);
+        uint32_t count = path_is_regex(&path) ? choose_need(b, b->ruleset->regexes[path.regex]).rules
+                                              : table_find(&b->known, COUNT_TEMPLATE, path_template(&path));
         most = count > most ? count : most;
     }
     return most;
@@ -555,11 +571,11 @@ static bool index_paths(struct builder *b, uint32_t rule)
     if (!regex)
         compiled->checks &= ~(uint32_t)CHECK_PATHS;
     for (size_t i = 0; i < compiled->path_count; i++) {
-        const struct compiled_path *path = &compiled_paths(ruleset, compiled)[i];
-        ruleset->finds |= path_is_regex(path) ? FINDS_REGEXES : FINDS_PATHS;
-        if (!path_is_regex(path) && !enlist(b, tree_add(&ruleset->tree, &ruleset->table, path_template(path)), rule))
+        struct compiled_path path = compiled_path(ruleset, compiled, i);
+        ruleset->finds |= path_is_regex(&path) ? FINDS_REGEXES : FINDS_PATHS;
+        if (!path_is_regex(&path) && !enlist(b, tree_add(&ruleset->tree, &ruleset->table, path_template(&path)), rule))
             return false;
-        struct need need = path_is_regex(path) ? choose_need(b, ruleset->regexes[path->regex]) : (struct need){ 0 };
+        struct need need = path_is_regex(&path) ? choose_need(b, ruleset->regexes[path.regex]) : (struct need){ 0 };
         for (size_t k = 0; k < need.count; k++)
             if (!enlist(b, literal_index_add(&ruleset->literals, need.texts[k].text), rule))
                 return false;
@@ -654,14 +670,21 @@ static bool name_headers(struct ruleset *ruleset)
     return ruleset->header_names;
 }
 
-/* Room for the paths of all rules, which compile_paths() fills. */
+/* Room for the paths of all rules, as long as it is not known which of them are as they are written. */
 static bool make_paths(struct ruleset *ruleset)
 {
-    size_t count = 0;
+    size_t count = 1;
     for (size_t i = 0; i < ruleset->rules->rule_count; i++)
         count += ruleset->rules->rules[i]->match.path_count + ruleset->rules->rules[i]->match.not_path_count;
-    ruleset->paths = ARENA_ARRAY(&ruleset->arena, struct compiled_path, count);
+    ruleset->paths = malloc(count * sizeof *ruleset->paths);
     return ruleset->paths;
+}
+
+static bool trim_paths(struct ruleset *ruleset)
+{
+    struct compiled_path *paths = realloc(ruleset->paths, (ruleset->path_count + (size_t)1) * sizeof *paths);
+    ruleset->paths = paths ? paths : ruleset->paths;
+    return paths;
 }
 
 static int compile(struct builder *b)
@@ -689,7 +712,7 @@ static int compile(struct builder *b)
         if (ruleset->rules->rules[i]->mode != MODE_OFF && !index_rule(b, (uint32_t)i))
             return no_memory(b);
     ruleset_load_beside(ruleset, ruleset->compiled, sizeof *ruleset->compiled);
-    return fill_slots(b) && tree_finish(&ruleset->tree, &ruleset->table) &&
+    return trim_paths(ruleset) && fill_slots(b) && tree_finish(&ruleset->tree, &ruleset->table) &&
                    prefix_index_init(&ruleset->begin, &ruleset->tree, &ruleset->table, &ruleset->arena) &&
                    name_headers(ruleset) && literal_index_finish(&ruleset->literals) && compile_looks(ruleset)
                ? 0
@@ -725,6 +748,7 @@ static void release(struct ruleset *first)
     for (size_t i = 0; i < first->regex_count; i++)
         regex_free(first->regexes[i]);
     free(first->regexes);
+    free(first->paths);
     table_done(&first->table);
     tree_done(&first->tree);
     literal_index_done(&first->literals);

@@ -78,6 +78,12 @@ static void note_list(const struct ruleset *ruleset, uint32_t list, bool found[R
         found[ruleset->pool[list + i]] = true;
 }
 
+static sv template_of(const struct ruleset *ruleset, const struct compiled_rule *rule, size_t i)
+{
+    struct compiled_path path = compiled_path(ruleset, rule, i);
+    return path_template(&path);
+}
+
 static size_t check_begin(const struct ruleset *ruleset, sv begin)
 {
     uint32_t lists[RULESET_LISTS_MAX];
@@ -90,8 +96,7 @@ static size_t check_begin(const struct ruleset *ruleset, sv begin)
         const struct compiled_rule *rule = &ruleset->compiled[i];
         bool wanted = false;
         for (size_t k = 0; k < rule->path_count; k++)
-            wanted =
-                wanted || template_matches(path_template(&compiled_paths(ruleset, rule)[k]), begin, true, &ruleset->ids);
+            wanted = wanted || template_matches(template_of(ruleset, rule, k), begin, true, &ruleset->ids);
         if (found[i] != wanted)
             fail_msg("seed %llu: %.*s: rule %zu: found %d", (unsigned long long)random_seed(), SV_FMT(begin), i, found[i]);
         matched += wanted;
