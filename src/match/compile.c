@@ -687,6 +687,13 @@ static bool trim_paths(struct ruleset *ruleset)
     return paths;
 }
 
+/* Most rules have one text, and nodes of the tree. */
+static bool reserve_tables(struct builder *b)
+{
+    size_t count = b->ruleset->rules->rule_count;
+    return table_reserve(&b->known, count) && table_reserve(&b->ruleset->table, count);
+}
+
 static int compile(struct builder *b)
 {
     struct ruleset *ruleset = b->ruleset;
@@ -696,7 +703,7 @@ static int compile(struct builder *b)
         return r;
     ruleset->compiled = aligned_alloc(sizeof *ruleset->compiled, (count + 1) * sizeof *ruleset->compiled);
     ruleset->methods = ARENA_ARRAY(&ruleset->arena, sv, RULESET_METHODS_MAX);
-    if (!ruleset->compiled || !ruleset->methods || !make_paths(ruleset))
+    if (!ruleset->compiled || !ruleset->methods || !make_paths(ruleset) || !reserve_tables(b))
         return no_memory(b);
     memset(ruleset->compiled, 0, count * sizeof *ruleset->compiled);
     for (size_t i = 0; i < count; i++) {

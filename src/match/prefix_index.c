@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 
+#include "base/cleanup.h"
+
 static bool is_literal(const struct table_entry *entry)
 {
     return *entry->space >= TREE_SPACE && *entry->space < TREE_SPACES_END;
@@ -21,27 +23,49 @@ static int compare_with(const struct table_entry *entry, uint32_t space, sv text
     return sv_compare(entry->text, text);
 }
 
-static int compare_slots(const void *a, const void *b, void *table)
+static int compare_texts(const void *a, const void *b, void *table)
 {
     struct table_entry x = table_at(table, *(const uint32_t *)a), y = table_at(table, *(const uint32_t *)b);
     return compare_with(&x, *y.space, y.text);
 }
 
+/* A literal, before its text is looked at. */
+struct literal {
+    uint32_t space, slot;
+};
+
+static int compare_spaces(const void *a, const void *b)
+{
+    const struct literal *x = a, *y = b;
+    return (x->space > y->space) - (x->space < y->space);
+}
+
+/* The literals are in the order of their nodes, so that sorting those of a node looks at few lines of the table. */
+static void sort_nodes(const struct prefix_index *index, const struct literal *literals)
+{
+    size_t from = 0;
+    for (size_t i = 0; i < index->count; i++) {
+        index->sorted[i] = literals[i].slot;
+        if (i + 1 < index->count && literals[i + 1].space == literals[i].space)
+            continue;
+        qsort_r(index->sorted + from, i + 1 - from, sizeof *index->sorted, compare_texts, (void *)index->table);
+        from = i + 1;
+    }
+}
+
 bool prefix_index_init(struct prefix_index *ret, const struct tree *tree, const struct table *table, struct arena *arena)
 {
     struct prefix_index index = { .tree = tree, .table = table };
+    CLEANUP_FREE struct literal *literals = malloc((table->count + (size_t)1) * sizeof *literals);
     struct table_entry entry;
-    size_t count = 0;
-    for (size_t next = 0; table_each(table, &next, &entry);)
-        count += is_literal(&entry);
-    index.sorted = ARENA_ARRAY(arena, uint32_t, count);
-    if (!index.sorted)
-        return false;
-    for (size_t next = 0; table_each(table, &next, &entry);)
+    for (size_t next = 0; literals && table_each(table, &next, &entry);)
         if (is_literal(&entry))
-            index.sorted[index.count++] = (uint32_t)next - 1;
-    if (count > 0)
-        qsort_r(index.sorted, count, sizeof *index.sorted, compare_slots, (void *)table);
+            literals[index.count++] = (struct literal){ *entry.space, (uint32_t)next - 1 };
+    index.sorted = ARENA_ARRAY(arena, uint32_t, index.count);
+    if (!literals || !index.sorted)
+        return false;
+    qsort(literals, index.count, sizeof *literals, compare_spaces);
+    sort_nodes(&index, literals);
     *ret = index;
     return true;
 }

@@ -157,6 +157,11 @@ static bool make_room(struct table *table)
     return table->line_count <= UINT32_MAX / 2 && resize(table, table->line_count ? table->line_count * 2 : FIRST_LINES);
 }
 
+bool table_reserve(struct table *table, size_t count)
+{
+    return resize(table, 2 * count / TABLE_SLOTS + 1);
+}
+
 bool table_trim(struct table *table)
 {
     return table->count == 0 || resize(table, table->count * (size_t)8 / (TABLE_SLOTS * 7) + 1);

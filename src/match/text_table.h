@@ -60,6 +60,8 @@ struct table_entry {
 };
 
 void table_done(struct table *table);
+/* Makes room for so many entries, before there are any. False: no memory. */
+bool table_reserve(struct table *table, size_t count);
 /* The value of (space, text), which is set to `value` if there was none; NULL: no memory. Lives until the next call. */
 uint32_t *table_put(struct table *table, uint32_t space, sv text, uint32_t value);
 /* Puts each entry in its place once more, in no more memory than all need. False: no memory. */
