@@ -133,7 +133,19 @@ static int compile_template(struct builder *b, const struct rule *rule, sv text,
 static int compile_path(struct builder *b, const struct rule *rule, const struct rule_path *from)
 {
     struct compiled_path *path = &b->ruleset->paths[b->ruleset->path_count++];
+    *path = (struct compiled_path){ 0 };
     return from->is_regex ? compile_regex(b, rule, from->text, &path->regex) : compile_template(b, rule, from->text, path);
+}
+
+/* Whether compiled_path() finds the same without the compiled paths. */
+static bool are_as_written(const struct ruleset *ruleset, const struct compiled_rule *compiled)
+{
+    struct compiled_rule written = *compiled;
+    written.first_path = PATHS_AS_WRITTEN;
+    for (size_t i = 0; i < (size_t)compiled->path_count + compiled->not_path_count; i++)
+        if (compiled_path(ruleset, compiled, i).template != compiled_path(ruleset, &written, i).template)
+            return false;
+    return true;
 }
 
 static int compile_paths(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
@@ -147,6 +159,10 @@ static int compile_paths(struct builder *b, const struct rule *rule, struct comp
         r = compile_path(b, rule, &match->paths[i]);
     for (size_t i = 0; r == 0 && i < match->not_path_count; i++)
         r = compile_path(b, rule, &match->not_paths[i]);
+    if (r == 0 && are_as_written(b->ruleset, compiled)) {
+        b->ruleset->path_count = compiled->first_path;
+        compiled->first_path = PATHS_AS_WRITTEN;
+    }
     return r;
 }
 
@@ -322,26 +338,26 @@ static struct need choose_need(const struct builder *b, const struct regex *rege
 }
 
 /* An index can find the path: it is a template that is not too deep, or a regex that needs something. */
-static bool path_is_found(const struct ruleset *ruleset, const struct compiled_path *path)
+static bool path_is_found(const struct ruleset *ruleset, struct compiled_path path)
 {
-    if (!path_is_regex(path))
-        return template_depth(path_template(path)) <= PATH_SEGMENTS_MAX;
-    return ruleset->regex_count >= REGEX_INDEX_MIN && regex_needs(ruleset->regexes[path->regex])->count > 0;
+    if (!path_is_regex(&path))
+        return template_depth(path_template(&path)) <= PATH_SEGMENTS_MAX;
+    return ruleset->regex_count >= REGEX_INDEX_MIN && regex_needs(ruleset->regexes[path.regex])->count > 0;
 }
 
 /* An index can find the rule by any of its paths. */
 static bool paths_find(const struct ruleset *ruleset, const struct compiled_rule *compiled)
 {
     for (size_t i = 0; i < compiled->path_count; i++)
-        if (!path_is_found(ruleset, &compiled_paths(ruleset, compiled)[i]))
+        if (!path_is_found(ruleset, compiled_path(ruleset, compiled, i)))
             return false;
     return compiled->path_count > 0;
 }
 
 static bool has_regex(const struct ruleset *ruleset, const struct compiled_rule *compiled)
 {
-    for (size_t i = 0; i < compiled->path_count; i++)
-        if (path_is_regex(&compiled_paths(ruleset, compiled)[i]))
+    for (size_t i = 0; compiled->first_path != PATHS_AS_WRITTEN && i < compiled->path_count; i++)
+        if (path_is_regex(&ruleset->paths[compiled->first_path + i]))
             return true;
     return false;
 }
@@ -390,11 +406,11 @@ static sv text_at(const struct texts *texts, size_t i, uint32_t *ret_space)
     return sv_of((const char *)cidr->ip.bytes, sizeof cidr->ip.bytes);
 }
 
-static bool count_path(struct builder *b, const struct compiled_path *path)
+static bool count_path(struct builder *b, struct compiled_path path)
 {
-    if (!path_is_regex(path))
-        return count_one(b, COUNT_TEMPLATE, path_template(path));
-    const struct regex_needs *needs = regex_needs(b->ruleset->regexes[path->regex]);
+    if (!path_is_regex(&path))
+        return count_one(b, COUNT_TEMPLATE, path_template(&path));
+    const struct regex_needs *needs = regex_needs(b->ruleset->regexes[path.regex]);
     for (size_t i = 0; i < needs->count; i++)
         if (!count_one(b, COUNT_LITERAL, needs->texts[i].text))
             return false;
@@ -413,7 +429,7 @@ static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
         }
     }
     for (size_t i = 0; paths_find(b->ruleset, compiled) && i < compiled->path_count; i++)
-        if (!count_path(b, &compiled_paths(b->ruleset, compiled)[i]))
+        if (!count_path(b, compiled_path(b->ruleset, compiled, i)))
             return false;
     return true;
 }
@@ -423,9 +439,9 @@ static uint32_t most_paths(const struct builder *b, const struct compiled_rule *
 {
     uint32_t most = 0;
     for (size_t i = 0; i < compiled->path_count; i++) {
-        const struct compiled_path *path = &compiled_paths(b->ruleset, compiled)[i];
-        uint32_t count = path_is_regex(path) ? choose_need(b, b->ruleset->regexes[path->regex]).rules
-                                             : table_find(&b->known, COUNT_TEMPLATE, path_template(path));
+        struct compiled_path path = compiled_path(b->ruleset, compiled, i);
+        uint32_t count = path_is_regex(&path) ? choose_need(b, b->ruleset->regexes[path.regex]).rules
+                                              : table_find(&b->known, COUNT_TEMPLATE, path_template(&path));
         most = count > most ? count : most;
     }
     return most;
@@ -550,11 +566,11 @@ static bool index_paths(struct builder *b, uint32_t rule)
     if (!regex)
         compiled->checks &= ~(uint32_t)CHECK_PATHS;
     for (size_t i = 0; i < compiled->path_count; i++) {
-        const struct compiled_path *path = &compiled_paths(ruleset, compiled)[i];
-        ruleset->finds |= path_is_regex(path) ? FINDS_REGEXES : FINDS_PATHS;
-        if (!path_is_regex(path) && !enlist(b, tree_add(&ruleset->tree, &ruleset->table, path_template(path)), rule))
+        struct compiled_path path = compiled_path(ruleset, compiled, i);
+        ruleset->finds |= path_is_regex(&path) ? FINDS_REGEXES : FINDS_PATHS;
+        if (!path_is_regex(&path) && !enlist(b, tree_add(&ruleset->tree, &ruleset->table, path_template(&path)), rule))
             return false;
-        struct need need = path_is_regex(path) ? choose_need(b, ruleset->regexes[path->regex]) : (struct need){ 0 };
+        struct need need = path_is_regex(&path) ? choose_need(b, ruleset->regexes[path.regex]) : (struct need){ 0 };
         for (size_t k = 0; k < need.count; k++)
             if (!enlist(b, literal_index_add(&ruleset->literals, need.texts[k].text), rule))
                 return false;
@@ -626,44 +642,13 @@ static bool fill_slots(struct builder *b)
         node->ends = lists[node->ends];
         node->rest = lists[node->rest];
     }
-    for (uint32_t i = 0; i < ruleset->table.size; i++) {
-        struct table_entry *entry = &ruleset->table.entries[i];
-        if (entry->value == TABLE_NONE)
-            continue;
-        bool names = entry->space == ATTR_DESCRIPTOR || entry->space == ATTR_HEADER;
-        bool texts = entry->space < TREE_SPACE ? !names : entry->space >= ENTRY_SPACE;
+    size_t next = 0;
+    for (struct table_entry entry; table_each(&ruleset->table, &next, &entry);) {
+        bool names = *entry.space == ATTR_DESCRIPTOR || *entry.space == ATTR_HEADER;
+        bool texts = *entry.space < TREE_SPACE ? !names : *entry.space >= ENTRY_SPACE;
         if (texts)
-            entry->value = lists[entry->value];
+            *entry.value = lists[*entry.value];
     }
-    return true;
-}
-
-/* Whether the tree finds the rule. */
-static bool has_in_tree(const struct compiled_rule *compiled)
-{
-    return compiled->path_count > 0 && !(compiled->checks & CHECK_PATHS);
-}
-
-/* The templates of the tree once more, when their lists are in their places. */
-static bool fill_begin(struct builder *b)
-{
-    struct ruleset *ruleset = b->ruleset;
-    struct prefix_index *begin = &ruleset->begin;
-    *begin = (struct prefix_index){ ruleset->paths, ARENA_ARRAY(&ruleset->arena, uint32_t, ruleset->path_count), 0 };
-    if (!begin->sorted)
-        return false;
-    for (size_t i = 0; i < ruleset->rules->rule_count; i++) {
-        const struct compiled_rule *compiled = &ruleset->compiled[i];
-        for (uint32_t k = 0; has_in_tree(compiled) && k < compiled->path_count; k++) {
-            struct compiled_path *path = &ruleset->paths[compiled->first_path + k];
-            const uint32_t *list = tree_add(&ruleset->tree, &ruleset->table, path_template(path));
-            if (!list)
-                return false;
-            path->list = *list;
-            begin->sorted[begin->count++] = compiled->first_path + k;
-        }
-    }
-    prefix_index_sort(begin);
     return true;
 }
 
@@ -680,14 +665,28 @@ static bool name_headers(struct ruleset *ruleset)
     return ruleset->header_names;
 }
 
-/* Room for the paths of all rules, which compile_paths() fills. */
+/* Room for the paths of all rules, as long as it is not known which of them are as they are written. */
 static bool make_paths(struct ruleset *ruleset)
 {
-    size_t count = 0;
+    size_t count = 1;
     for (size_t i = 0; i < ruleset->rules->rule_count; i++)
         count += ruleset->rules->rules[i]->match.path_count + ruleset->rules->rules[i]->match.not_path_count;
-    ruleset->paths = ARENA_ARRAY(&ruleset->arena, struct compiled_path, count);
+    ruleset->paths = malloc(count * sizeof *ruleset->paths);
     return ruleset->paths;
+}
+
+static bool trim_paths(struct ruleset *ruleset)
+{
+    struct compiled_path *paths = realloc(ruleset->paths, (ruleset->path_count + (size_t)1) * sizeof *paths);
+    ruleset->paths = paths ? paths : ruleset->paths;
+    return paths;
+}
+
+/* Most rules have one text, and nodes of the tree. */
+static bool reserve_tables(struct builder *b)
+{
+    size_t count = b->ruleset->rules->rule_count;
+    return table_reserve(&b->known, count) && table_reserve(&b->ruleset->table, count);
 }
 
 static int compile(struct builder *b)
@@ -700,7 +699,7 @@ static int compile(struct builder *b)
     ruleset->compiled = aligned_alloc(sizeof *ruleset->compiled, (count + 1) * sizeof *ruleset->compiled);
     ruleset->compiled_count = count;
     ruleset->methods = ARENA_ARRAY(&ruleset->arena, sv, RULESET_METHODS_MAX);
-    if (!ruleset->compiled || !ruleset->methods || !make_paths(ruleset))
+    if (!ruleset->compiled || !ruleset->methods || !make_paths(ruleset) || !reserve_tables(b))
         return no_memory(b);
     memset(ruleset->compiled, 0, count * sizeof *ruleset->compiled);
     for (size_t i = 0; i < count; i++) {
@@ -716,8 +715,9 @@ static int compile(struct builder *b)
         if (ruleset->rules->rules[i]->mode != MODE_OFF && !index_rule(b, (uint32_t)i))
             return no_memory(b);
     ruleset_load_beside(ruleset, ruleset->compiled, sizeof *ruleset->compiled);
-    return fill_slots(b) && fill_begin(b) && tree_finish(&ruleset->tree, &ruleset->table) && name_headers(ruleset) &&
-                   literal_index_finish(&ruleset->literals) && compile_looks(ruleset)
+    return trim_paths(ruleset) && fill_slots(b) && tree_finish(&ruleset->tree, &ruleset->table) &&
+                   prefix_index_init(&ruleset->begin, &ruleset->tree, &ruleset->table, &ruleset->arena) &&
+                   name_headers(ruleset) && literal_index_finish(&ruleset->literals) && compile_looks(ruleset)
                ? 0
                : no_memory(b);
 }
@@ -752,6 +752,7 @@ static void release(struct ruleset *first)
         regex_free(first->regexes[i]);
     free(first->regexes);
     free(first->compiled);
+    free(first->paths);
     free(first->looks.headers);
     table_done(&first->table);
     tree_done(&first->tree);

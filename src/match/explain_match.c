@@ -100,11 +100,12 @@ static const struct rule_condition *first_unequal(const struct rule *rule, uint3
 /* ---- paths ---- */
 
 /* `unsure`: what a path that is cut and a regex that reaches its bound count as. */
-static bool some_path_fits(const struct ruleset *ruleset, const struct compiled_path *paths, size_t count,
+static bool some_path_fits(const struct ruleset *ruleset, const struct compiled_rule *rule, size_t from, size_t count,
                            const struct path_view *view, bool unsure)
 {
-    for (size_t i = 0; i < count; i++) {
-        const struct compiled_path *p = &paths[i];
+    for (size_t i = from; i < from + count; i++) {
+        struct compiled_path path = compiled_path(ruleset, rule, i);
+        const struct compiled_path *p = &path;
         enum regex_result said = REGEX_BOUND;
         if (!path_is_regex(p) && (unsure || !view->reading.cut))
             said = template_matches(path_template(p), view->reading.path, view->reading.cut, &ruleset->ids) ? REGEX_YES
@@ -120,13 +121,13 @@ static bool some_path_fits(const struct ruleset *ruleset, const struct compiled_
 /* Some view of the reading in use matches one of the paths, and none of those that must not match. */
 static bool reading_holds(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
 {
-    const struct compiled_path *paths = compiled_paths(ruleset, compiled), *not_paths = paths + compiled->path_count;
+    size_t path_count = compiled->path_count;
     size_t count = facts_views(facts);
     for (size_t i = 0; i < count; i++) {
         struct path_view view = facts_view(facts, i);
         if (view.number == facts->reading &&
-            (compiled->path_count == 0 || some_path_fits(ruleset, paths, compiled->path_count, &view, true)) &&
-            !some_path_fits(ruleset, not_paths, compiled->not_path_count, &view, false))
+            (path_count == 0 || some_path_fits(ruleset, compiled, 0, path_count, &view, true)) &&
+            !some_path_fits(ruleset, compiled, path_count, compiled->not_path_count, &view, false))
             return true;
     }
     return false;

@@ -1,34 +1,74 @@
 /* The tree finds templates that match a path to its end. If a path is too long, only its beginning is known, and every
- * template that agrees with the beginning applies: all below a node, and at the last segment all literals that begin alike.
- * Sorted templates have both in one piece. The search narrows a range of them segment by segment, as the tree does node by
- * node: a range is reached in one way only, and none is empty. */
+ * template that agrees with the beginning applies: all below a node, and at the last segment all below the literals that
+ * begin alike. The table does not find these, so the index has its literals sorted: those of a node are in one piece, and
+ * in it those that begin alike.
+ *
+ * The search visits each node once, since a tree has one way to it, and goes no deeper than the tree. All that it visits
+ * leads to some list, so it is short, too: it ends when there are too many of them. */
 #include "match/prefix_index.h"
 
 #include <stdlib.h>
 
-static int compare_paths(const void *a, const void *b, void *paths)
+#include "base/cleanup.h"
+
+static bool is_literal(const struct table_entry *entry)
 {
-    const struct compiled_path *all = paths;
-    return sv_compare(path_template(&all[*(const uint32_t *)a]), path_template(&all[*(const uint32_t *)b]));
+    return *entry->space >= TREE_SPACE && *entry->space < TREE_SPACES_END;
 }
 
-void prefix_index_sort(struct prefix_index *index)
+static int compare_with(const struct table_entry *entry, uint32_t space, sv text)
 {
-    size_t n = 0;
-    void *paths = (void *)index->paths;
-    if (index->count == 0)
-        return;
-    qsort_r(index->sorted, index->count, sizeof index->sorted[0], compare_paths, paths);
-    for (size_t i = 1; i < index->count; i++)
-        if (compare_paths(&index->sorted[n], &index->sorted[i], paths) != 0)
-            index->sorted[++n] = index->sorted[i];
-    index->count = n + 1;
+    if (*entry->space != space)
+        return *entry->space < space ? -1 : 1;
+    return sv_compare(entry->text, text);
 }
 
-/* Paths that have the first `depth` bytes in common. */
-struct range {
-    size_t from, to, depth;
+static int compare_texts(const void *a, const void *b, void *table)
+{
+    struct table_entry x = table_at(table, *(const uint32_t *)a), y = table_at(table, *(const uint32_t *)b);
+    return compare_with(&x, *y.space, y.text);
+}
+
+/* A literal, before its text is looked at. */
+struct literal {
+    uint32_t space, slot;
 };
+
+static int compare_spaces(const void *a, const void *b)
+{
+    const struct literal *x = a, *y = b;
+    return (x->space > y->space) - (x->space < y->space);
+}
+
+/* The literals are in the order of their nodes, so that sorting those of a node looks at few lines of the table. */
+static void sort_nodes(const struct prefix_index *index, const struct literal *literals)
+{
+    size_t from = 0;
+    for (size_t i = 0; i < index->count; i++) {
+        index->sorted[i] = literals[i].slot;
+        if (i + 1 < index->count && literals[i + 1].space == literals[i].space)
+            continue;
+        qsort_r(index->sorted + from, i + 1 - from, sizeof *index->sorted, compare_texts, (void *)index->table);
+        from = i + 1;
+    }
+}
+
+bool prefix_index_init(struct prefix_index *ret, const struct tree *tree, const struct table *table, struct arena *arena)
+{
+    struct prefix_index index = { .tree = tree, .table = table };
+    CLEANUP_FREE struct literal *literals = malloc((table->count + (size_t)1) * sizeof *literals);
+    struct table_entry entry;
+    for (size_t next = 0; literals && table_each(table, &next, &entry);)
+        if (is_literal(&entry))
+            literals[index.count++] = (struct literal){ *entry.space, (uint32_t)next - 1 };
+    index.sorted = ARENA_ARRAY(arena, uint32_t, index.count);
+    if (!literals || !index.sorted)
+        return false;
+    qsort(literals, index.count, sizeof *literals, compare_spaces);
+    sort_nodes(&index, literals);
+    *ret = index;
+    return true;
+}
 
 struct search {
     const struct prefix_index *index;
@@ -38,107 +78,140 @@ struct search {
     bool too_many;
 };
 
-static inline const struct compiled_path *path_at(const struct search *s, size_t i)
-{
-    return &s->index->paths[s->index->sorted[i]];
-}
-
-/* A segment that templates go on with, or the beginning of one. */
-struct wanted {
-    sv text;
-    bool escaped; /* in canonical form it has a `;` before it */
-    bool whole;
+struct place {
+    uint32_t node; /* TABLE_NONE: there is none */
+    uint32_t list; /* what LIST_ONLY stands for */
 };
 
-/* How the rest of a template compares with "/" and the segment, and with another "/" if it is whole: 0 if it begins with
- * that. */
-static int compare_rest(sv rest, const struct wanted *wanted)
+static const struct tree_node *node_at(const struct search *s, struct place at)
 {
-    sv text = wanted->text;
-    if (rest.len == 0)
-        return -1;
-    rest = sv_from(rest, 1); /* each segment has its slash */
-    if (wanted->escaped && rest.ptr[0] != ';')
-        return (unsigned char)rest.ptr[0] - ';';
-    rest = sv_from(rest, wanted->escaped);
-    size_t n = rest.len < text.len ? rest.len : text.len;
-    int order = n > 0 ? memcmp(rest.ptr, text.ptr, n) : 0;
-    if (order != 0 || rest.len < text.len)
-        return order != 0 ? order : -1;
-    if (!wanted->whole)
-        return 0;
-    return rest.len == text.len ? -1 : (unsigned char)rest.ptr[text.len] - '/';
+    return &s->index->tree->nodes[at.node];
 }
 
-/* The first path of a range that compares as `least` or more. */
-static size_t first_of(const struct search *s, struct range range, const struct wanted *wanted, int least)
+/* The place of a child that is in the node. */
+static struct place child_of(struct place at, uint32_t child)
 {
-    while (range.from < range.to) {
-        size_t middle = range.from + (range.to - range.from) / 2;
-        int order = compare_rest(sv_from(path_template(path_at(s, middle)), range.depth), wanted);
-        if ((order > 0) - (order < 0) < least)
-            range.from = middle + 1;
+    return (struct place){ child, at.list };
+}
+
+static struct place child_in_table(struct place at, uint32_t value)
+{
+    return (struct place){ child_node(value), value & CHILD_ONE ? LIST_ONE | child_rule(value) : at.list };
+}
+
+static sv first_text(const struct tree_node *node)
+{
+    return sv_of((const char *)&node->first_word, node->first_len);
+}
+
+/* Returns the first literal of a node in the table whose text is not less. */
+static size_t first_literal(const struct prefix_index *index, uint32_t node, sv text)
+{
+    size_t low = 0, high = index->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        struct table_entry entry = table_at(index->table, index->sorted[middle]);
+        if (compare_with(&entry, TREE_SPACE + node, text) < 0)
+            low = middle + 1;
         else
-            range.to = middle;
+            high = middle;
     }
-    return range.from;
+    return low;
 }
 
-/* Those that go on with a segment, or with one that begins so. */
-static struct range narrow(const struct search *s, struct range range, struct wanted wanted)
+/* Whether there is a literal of the node with this number that begins so. */
+static bool literal_at(const struct prefix_index *index, size_t i, uint32_t node, sv begin, struct table_entry *ret)
 {
-    return (struct range){ first_of(s, range, &wanted, 0), first_of(s, range, &wanted, 1),
-                           range.depth + 1 + wanted.escaped + wanted.text.len };
+    if (i == index->count)
+        return false;
+    *ret = table_at(index->table, index->sorted[i]);
+    return *ret->space == TREE_SPACE + node && sv_starts(ret->text, begin);
 }
 
-static struct range narrow_wildcard(const struct search *s, struct range range, sv wildcard, bool whole)
-{
-    return narrow(s, range, (struct wanted){ .text = wildcard, .whole = whole });
-}
+/* ---- all below a node ---- */
 
-static void take(struct search *s, struct range range)
+static void take(struct search *s, uint32_t list, struct place at)
 {
-    if (s->too_many || range.to - range.from > s->cap - s->found) {
+    if (!list)
+        return;
+    if (s->found == s->cap)
         s->too_many = true;
-        return;
-    }
-    for (size_t i = range.from; i < range.to; i++)
-        s->lists[s->found++] = path_at(s, i)->list;
+    else
+        s->lists[s->found++] = list == LIST_ONLY ? at.list : list;
 }
 
-/* No deeper than the deepest template. */
-static void follow(struct search *s, struct range range, sv rest)
+static void take_literals(struct search *s, struct place at, sv begin);
+
+static void take_all(struct search *s, struct place at)
 {
-    if (range.from == range.to || s->too_many)
+    if (at.node == TABLE_NONE || s->too_many)
         return;
+    const struct tree_node *node = node_at(s, at);
+    take(s, node->ends, at);
+    take(s, node->rest, at);
+    take_all(s, child_of(at, node->id_child));
+    take_all(s, child_of(at, node->any_child));
+    take_literals(s, at, SV(""));
+}
+
+/* All below the literal children that begin so. */
+static void take_literals(struct search *s, struct place at, sv begin)
+{
+    const struct tree_node *node = node_at(s, at);
+    struct table_entry entry;
+    if (node->first_len > 0 && sv_starts(first_text(node), begin))
+        take_all(s, child_of(at, node->first_child));
+    if (!node->has_more)
+        return;
+    size_t i = first_literal(s->index, at.node, begin);
+    for (; !s->too_many && literal_at(s->index, i, at.node, begin, &entry); i++)
+        take_all(s, child_in_table(at, *entry.value));
+}
+
+/* ---- along the path ---- */
+
+static struct place literal_child(const struct search *s, struct place at, sv segment)
+{
+    const struct tree_node *node = node_at(s, at);
+    struct place none = { TABLE_NONE, 0 };
+    if (node->first_len > 0 && sv_eq(first_text(node), segment))
+        return child_of(at, node->first_child);
+    const uint32_t *value =
+        node->has_more ? table_find_word(s->index->table, TREE_SPACE + at.node, segment, table_word(segment)) : NULL;
+    return value ? child_in_table(at, *value) : none;
+}
+
+/* `rest`: not empty. */
+static void follow(struct search *s, struct place at, sv rest)
+{
+    if (at.node == TABLE_NONE || s->too_many)
+        return;
+    const struct tree_node *node = node_at(s, at);
     sv segment = sv_cut(&rest, '/');
-    bool last = rest.len == 0;
-    take(s, narrow_wildcard(s, range, SV(TEMPLATE_REST), false));
-    struct range any = narrow_wildcard(s, range, SV(TEMPLATE_ANY), !last),
-                 id = narrow_wildcard(s, range, SV(TEMPLATE_ID), !last), literal = { 0 };
-    if (segment.ptr[0] != ';') /* which would look like an escaped one; no literal begins so */
-        literal = narrow(s, range, (struct wanted){ segment, part_is_escaped(segment), !last });
-    if (!last) {
-        follow(s, literal, rest);
-        follow(s, any, rest);
-        if (id.from < id.to && ids_accept(s->ids, segment))
-            follow(s, id, rest);
+    take(s, node->rest, at);
+    if (rest.len > 0) {
+        follow(s, literal_child(s, at, segment), rest);
+        follow(s, child_of(at, node->any_child), rest);
+        if (node->id_child != TABLE_NONE && ids_accept(s->ids, segment))
+            follow(s, child_of(at, node->id_child), rest);
         return;
     }
-    take(s, literal);
-    take(s, any);
+    take_literals(s, at, segment);
+    take_all(s, child_of(at, node->any_child));
     if (s->ids->custom || path_segment_begins_id(segment))
-        take(s, id);
+        take_all(s, child_of(at, node->id_child));
 }
 
 size_t prefix_index_find(const struct prefix_index *index, sv begin, const struct ids *ids, uint32_t *ret_lists, size_t cap)
 {
     struct search s = { .index = index, .ids = ids, .lists = ret_lists, .cap = cap };
-    struct range all = { 0, index->count, 0 };
+    struct place root = { 0, 0 };
     sv rest = begin.len > 0 && begin.ptr[0] == '/' ? sv_from(begin, 1) : begin;
+    if (index->tree->count == 0)
+        return 0;
     if (rest.len == 0)
-        take(&s, all);
+        take_all(&s, root);
     else
-        follow(&s, all, rest);
+        follow(&s, root, rest);
     return s.too_many ? cap + 1 : s.found;
 }

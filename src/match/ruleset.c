@@ -91,15 +91,17 @@ static bool path_fits(const struct ruleset *ruleset, const struct compiled_path 
 /* The view matches one of the paths, and none of those that must not match. Where weir is not sure, the rule applies. */
 static bool view_passes(const struct ruleset *ruleset, const struct compiled_rule *rule, const struct path_view *view)
 {
-    const struct compiled_path *paths = compiled_paths(ruleset, rule), *not_paths = paths + rule->path_count;
-    size_t i = 0;
-    while (i < rule->path_count && !path_fits(ruleset, &paths[i], view, true))
+    size_t i = 0, end = rule->path_count;
+    struct compiled_path path;
+    while (i < end && (path = compiled_path(ruleset, rule, i), !path_fits(ruleset, &path, view, true)))
         i++;
-    if (rule->path_count > 0 && i == rule->path_count)
+    if (end > 0 && i == end)
         return false;
-    for (i = 0; i < rule->not_path_count; i++)
-        if (path_fits(ruleset, &not_paths[i], view, false))
+    for (i = end; i < end + rule->not_path_count; i++) {
+        path = compiled_path(ruleset, rule, i);
+        if (path_fits(ruleset, &path, view, false))
             return false;
+    }
     return true;
 }
 
@@ -123,8 +125,8 @@ static bool path_holds(struct visit *v, const struct compiled_rule *rule)
     if (path.len == 0)
         return false;
     for (size_t i = 0; i < rule->path_count; i++) {
-        const struct compiled_path *p = &compiled_paths(v->ruleset, rule)[i];
-        if (path_is_regex(p) ? regex_holds(v, p->regex) : template_holds(v->ruleset, path_template(p), v->facts))
+        struct compiled_path p = compiled_path(v->ruleset, rule, i);
+        if (path_is_regex(&p) ? regex_holds(v, p.regex) : template_holds(v->ruleset, path_template(&p), v->facts))
             return true;
     }
     return false;

@@ -45,7 +45,7 @@ _Static_assert((int)OTHER_SPACES <= (int)TREE_SPACE, "the table has a space for 
  * space ENTRY_SPACE + n, which no node of the tree has. Headers have numbers under ATTR_HEADER: the values of header n are
  * in HEADER_SPACE + 2n, and those in lower case, of rules that ignore case, in the next one. Networks are in NETWORK_SPACE
  * + the length of their prefix. */
-#define ENTRY_SPACE (UINT32_C(1) << 31)
+#define ENTRY_SPACE TREE_SPACES_END
 #define HEADER_SPACE (UINT32_C(3) << 30)
 #define NETWORK_SPACE (UINT32_MAX - 256)
 
@@ -64,6 +64,9 @@ struct compiled_rest {
     uint32_t checks;  /* of conditions and exceptions, those that the index implies, too */
 };
 
+/* The rule has its paths in canonical form, as nearly all templates are written: they are not kept twice. */
+#define PATHS_AS_WRITTEN UINT32_MAX
+
 /* A rule as matching looks at it: two of them are a cache line. Rulesets that share indexes share it: what matching reads
  * of `rule` is the same in the rules of all of them. */
 struct compiled_rule {
@@ -71,7 +74,7 @@ struct compiled_rule {
     const struct compiled_rest *rest; /* never NULL */
     uint32_t checks;                  /* of a candidate that its index found: bits of attributes, and CHECK_… */
     uint32_t by;                      /* bits of attributes */
-    uint32_t first_path;              /* number; the paths that must not match follow the others */
+    uint32_t first_path;              /* number in `paths`, or PATHS_AS_WRITTEN; those that must not match follow */
     uint16_t path_count, not_path_count;
 };
 _Static_assert(sizeof(struct compiled_rule) == 32, "two in a cache line");
@@ -114,9 +117,9 @@ struct ruleset {
     size_t compiled_count;
     struct table table; /* texts that rules match, by their attribute; literal segments of paths */
     struct tree tree;
-    struct compiled_path *paths; /* of all rules, in their order */
+    struct compiled_path *paths; /* of the other rules, in their order */
     uint32_t path_count;
-    struct prefix_index begin; /* the templates of the tree, for paths that are cut */
+    struct prefix_index begin; /* the literals of the tree, for paths that are cut */
     uint32_t *pool;
     sv *methods; /* each one's number is its bit */
     size_t method_count;
@@ -163,10 +166,16 @@ static inline struct placed_rule ruleset_place(const struct ruleset *ruleset, si
     return (struct placed_rule){ in, &in->compiled[place & ~ADDED] };
 }
 
-static inline const struct compiled_path *compiled_paths(const struct ruleset *ruleset, const struct compiled_rule *rule)
+/* Path i of a rule; those that must not match follow the others. */
+static inline struct compiled_path compiled_path(const struct ruleset *ruleset, const struct compiled_rule *rule, size_t i)
 {
-    return ruleset->paths + rule->first_path;
+    if (rule->first_path != PATHS_AS_WRITTEN)
+        return ruleset->paths[rule->first_path + i];
+    const struct rule_match *match = &rule->rule->match;
+    sv text = (i < rule->path_count ? &match->paths[i] : &match->not_paths[i - rule->path_count])->text;
+    return (struct compiled_path){ .template = text.ptr, .length = (uint32_t)text.len };
 }
+
 /* All that has to be checked of a rule that no index found. */
 static inline uint32_t all_checks(const struct compiled_rule *rule)
 {

@@ -3,20 +3,30 @@
  * With many rules in use, little of them is in the cache: a path leads to an entry of the table, that to nodes of the tree,
  * these to a list, and that to the rule as matching sees it and then as its caller does, each a cache miss that waits for
  * the one before. But most entries lead to one rule, whatever the rest of the path is. Such an entry has the rule's number,
- * so that the rule is loaded at once.
+ * so that the rule is loaded at once. A node that has many children, and all for one rule, has its number, too.
  *
  * The tails of paths below such entries are many, and nearly all alike: nothing, "/#", "/{name}/settings". Nodes of equal
  * tails become one node, whose lists are LIST_ONLY: the rule of the entry by which the search comes there. These nodes are
- * few, and stay in the cache. A node whose literal children are in the table is not shared, since these know its number. */
+ * few, and stay in the cache. A node whose literal children are in the table is not shared, since these know its number.
+ *
+ * An entry has its rule and the node of its tail in one number, so the tails that most entries have get the lowest numbers,
+ * after the root. Entries with a tail beyond CHILD_NODES keep nodes of their own. */
 #include "base/cleanup.h"
 #include "match/ruleset.h"
 
 #include <stdlib.h>
 
+_Static_assert(RULES_MAX <= 1 << CHILD_RULE_BITS, "an entry has the number of a rule");
+
 /* What can be found by way of a node: 0: nothing; 1 + a rule: only that; or … */
 #define SEVERAL UINT32_MAX
 /* Of a parent: its child is in the table. */
 #define BY_TABLE (UINT32_C(1) << 31)
+
+/* A tail, and by how many entries it is found. */
+struct used_tail {
+    uint32_t entries, tail;
+};
 
 struct tails {
     struct tree *tree;
@@ -26,8 +36,10 @@ struct tails {
     uint32_t *tail;   /* the node of its tail, in `shared`; TABLE_NONE: none */
     uint32_t *number; /* the new one; TABLE_NONE: its tail takes its place */
     struct tree_node *shared;
-    uint32_t shared_count, kept_count;
-    uint32_t *slots; /* 1 + shared nodes, by hash: open addressing, at most half full */
+    uint32_t *shared_number; /* the new ones; 0: it is not needed */
+    struct used_tail *used;
+    uint32_t shared_count, count; /* count: new numbers that are in use */
+    uint32_t *slots;              /* 1 + shared nodes, by hash: open addressing, at most half full */
     size_t mask;
 };
 
@@ -38,6 +50,8 @@ static void tails_done(struct tails *t)
     free(t->tail);
     free(t->number);
     free(t->shared);
+    free(t->shared_number);
+    free(t->used);
     free(t->slots);
 }
 
@@ -52,19 +66,19 @@ static bool tails_init(struct tails *t, struct tree *tree, struct table *table)
     t->tail = calloc(count, sizeof *t->tail);
     t->number = calloc(count, sizeof *t->number);
     t->shared = calloc(count, sizeof *t->shared);
+    t->shared_number = calloc(count, sizeof *t->shared_number);
+    t->used = calloc(count, sizeof *t->used);
     t->slots = calloc(slots, sizeof *t->slots);
-    return t->parents && t->only && t->tail && t->number && t->shared && t->slots;
+    return t->parents && t->only && t->tail && t->number && t->shared && t->shared_number && t->used && t->slots;
 }
 
-/* The next entry that is a literal child of a node. *next is 0 at first. */
-static struct table_entry *next_literal(const struct table *table, uint32_t *next)
+/* The next entry that is a literal child of a node. *next is 0 at first. False: there are no more. */
+static bool next_literal(const struct table *table, size_t *next, struct table_entry *ret)
 {
-    while (*next < table->size) {
-        struct table_entry *entry = &table->entries[(*next)++];
-        if (entry->value != TABLE_NONE && entry->space >= TREE_SPACE && entry->space < ENTRY_SPACE)
-            return entry;
-    }
-    return NULL;
+    while (table_each(table, next, ret))
+        if (*ret->space >= TREE_SPACE && *ret->space < TREE_SPACES_END)
+            return true;
+    return false;
 }
 
 /* ---- what is found below a node ---- */
@@ -82,9 +96,9 @@ static void note_parents(struct tails *t)
         note_parent(t->parents, t->tree->nodes[i].any_child, i);
         note_parent(t->parents, t->tree->nodes[i].first_child, i);
     }
-    uint32_t next = 0;
-    for (struct table_entry *entry; (entry = next_literal(t->table, &next));)
-        t->parents[entry->value] = (entry->space - TREE_SPACE) | BY_TABLE;
+    size_t next = 0;
+    for (struct table_entry entry; next_literal(t->table, &next, &entry);)
+        t->parents[*entry.value] = (*entry.space - TREE_SPACE) | BY_TABLE;
 }
 
 static uint32_t only_of_list(uint32_t list)
@@ -153,7 +167,7 @@ static void find_tails(struct tails *t)
     for (size_t i = t->tree->count; i-- > 0;) {
         struct tree_node node = t->tree->nodes[i];
         t->tail[i] = TABLE_NONE;
-        if (t->only[i] == SEVERAL || node.has_more)
+        if (t->only[i] == 0 || t->only[i] == SEVERAL || node.has_more)
             continue;
         node.ends = node.ends ? LIST_ONLY : 0;
         node.rest = node.rest ? LIST_ONLY : 0;
@@ -162,54 +176,102 @@ static void find_tails(struct tails *t)
     }
 }
 
-/* A tail takes the place of a node that is found by an entry of the table, and of all below it. */
-static void number_nodes(struct tails *t)
+static bool is_tail_of_entry(const struct tails *t, size_t node)
 {
-    t->kept_count = 1;
-    for (size_t i = 1; i < t->tree->count; i++) {
-        uint32_t parent = t->parents[i];
-        bool replaced = parent & BY_TABLE ? t->tail[i] != TABLE_NONE : t->number[parent] == TABLE_NONE;
-        t->number[i] = replaced ? TABLE_NONE : t->kept_count++;
+    return t->parents[node] & BY_TABLE && t->tail[node] != TABLE_NONE;
+}
+
+static int compare_used(const void *a, const void *b)
+{
+    const struct used_tail *x = a, *y = b;
+    if (x->entries != y->entries)
+        return x->entries > y->entries ? -1 : 1;
+    return (x->tail > y->tail) - (x->tail < y->tail);
+}
+
+static void need(struct tails *t, uint32_t shared)
+{
+    if (shared != TABLE_NONE && !t->shared_number[shared])
+        t->shared_number[shared] = t->count++;
+}
+
+/* Numbers the tails that entries have, and then what is below them: a node has a lower index in `shared` than its parent.
+ */
+static void number_tails(struct tails *t)
+{
+    t->count = 1;
+    for (uint32_t i = 0; i < t->shared_count; i++)
+        t->used[i].tail = i;
+    for (size_t i = 1; i < t->tree->count; i++)
+        if (is_tail_of_entry(t, i))
+            t->used[t->tail[i]].entries++;
+    qsort(t->used, t->shared_count, sizeof *t->used, compare_used);
+    for (uint32_t i = 0; i < t->shared_count && t->used[i].entries > 0 && t->count < CHILD_NODES; i++)
+        t->shared_number[t->used[i].tail] = t->count++;
+    for (size_t i = t->shared_count; i-- > 0;) {
+        const struct tree_node *node = &t->shared[i];
+        if (!t->shared_number[i])
+            continue;
+        need(t, node->id_child);
+        need(t, node->any_child);
+        need(t, node->first_child);
     }
 }
 
-static void move_child(uint32_t *child, const uint32_t *number, uint32_t add)
+/* A tail takes the place of a node that is found by an entry of the table, and of all below it. */
+static void number_nodes(struct tails *t)
+{
+    for (size_t i = 1; i < t->tree->count; i++) {
+        uint32_t parent = t->parents[i];
+        uint32_t tail = is_tail_of_entry(t, i) ? t->shared_number[t->tail[i]] : 0;
+        bool replaced = parent & BY_TABLE ? tail > 0 && tail < CHILD_NODES : t->number[parent] == TABLE_NONE;
+        t->number[i] = replaced ? TABLE_NONE : t->count++;
+    }
+}
+
+static void move_child(uint32_t *child, const uint32_t *number)
 {
     if (*child != TABLE_NONE)
-        *child = number ? number[*child] : *child + add;
+        *child = number[*child];
+}
+
+static void move_node(struct tree_node *nodes, const struct tree_node *node, const uint32_t *number, uint32_t to)
+{
+    nodes[to] = *node;
+    move_child(&nodes[to].id_child, number);
+    move_child(&nodes[to].any_child, number);
+    move_child(&nodes[to].first_child, number);
 }
 
 static bool move_nodes(struct tails *t)
 {
     struct tree *tree = t->tree;
-    size_t count = t->kept_count + t->shared_count;
-    struct tree_node *nodes = aligned_alloc(sizeof *nodes, count * sizeof *nodes);
+    struct tree_node *nodes = aligned_alloc(sizeof *nodes, t->count * sizeof *nodes);
     if (!nodes)
         return false;
     for (size_t i = 0; i < tree->count; i++)
-        if (t->number[i] != TABLE_NONE)
-            nodes[t->number[i]] = tree->nodes[i];
-    memcpy(nodes + t->kept_count, t->shared, t->shared_count * sizeof *nodes);
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t *number = i < t->kept_count ? t->number : NULL;
-        move_child(&nodes[i].id_child, number, t->kept_count);
-        move_child(&nodes[i].any_child, number, t->kept_count);
-        move_child(&nodes[i].first_child, number, t->kept_count);
-    }
+        if (t->number[i] != TABLE_NONE) {
+            move_node(nodes, &tree->nodes[i], t->number, t->number[i]);
+            nodes[t->number[i]].only = t->only[i] == SEVERAL ? 0 : t->only[i];
+        }
+    for (size_t i = 0; i < t->shared_count; i++)
+        if (t->shared_number[i])
+            move_node(nodes, &t->shared[i], t->shared_number, t->shared_number[i]);
     free(tree->nodes);
-    *tree = (struct tree){ nodes, count, count };
+    *tree = (struct tree){ nodes, t->count, t->count };
     return true;
 }
 
 /* Tells the entries of the tree where their nodes are, and which rules they lead to. */
 static void move_entries(struct tails *t)
 {
-    uint32_t next = 0;
-    for (struct table_entry *entry; (entry = next_literal(t->table, &next));) {
-        uint32_t node = entry->value;
-        entry->only = t->only[node] == SEVERAL ? 0 : t->only[node];
-        entry->space = TREE_SPACE + t->number[entry->space - TREE_SPACE];
-        entry->value = t->number[node] == TABLE_NONE ? t->kept_count + t->tail[node] : t->number[node];
+    size_t next = 0;
+    for (struct table_entry entry; next_literal(t->table, &next, &entry);) {
+        uint32_t node = *entry.value;
+        *entry.space = TREE_SPACE + t->number[*entry.space - TREE_SPACE];
+        *entry.value = t->number[node];
+        if (t->number[node] == TABLE_NONE)
+            *entry.value = CHILD_ONE | t->shared_number[t->tail[node]] << CHILD_RULE_BITS | (t->only[node] - 1);
     }
 }
 
@@ -223,6 +285,7 @@ bool tree_finish(struct tree *tree, struct table *table)
     note_parents(&t);
     note_only_rules(&t);
     find_tails(&t);
+    number_tails(&t);
     number_nodes(&t);
     if (!move_nodes(&t))
         return false;

@@ -38,7 +38,6 @@ struct compiled_path {
         uint32_t length; /* of the template */
         uint32_t regex;  /* index */
     };
-    uint32_t list; /* of all rules that the tree finds by this template */
 };
 static inline bool path_is_regex(const struct compiled_path *path)
 {

@@ -1,5 +1,12 @@
 /* A hash table from (space, text) to a number. One table holds all that a ruleset looks up: events, hosts and the literal
- * children of every node of the tree, each node a space of its own. A hit touches one cache line.
+ * children of every node of the tree, each node a space of its own.
+ *
+ * With many rules the table is not in the cache, so that the lines of memory that a search reads are its cost, and each
+ * rule has an entry, so that entries are the cost of a rule. A line holds three entries, and a text has two lines in which
+ * it may be. It is in the first one if there is room; a line says whether some text that belongs there is elsewhere. The
+ * finished table is 7/8 full: most texts are in their first line, and a text that is not there is mostly missed in one or
+ * two lines. Filling such a table moves entries to their other line until all have room. If that does not help, as with
+ * many texts of one hash, an entry goes to the next line after the second one that has room.
  *
  * Requests only look things up, and every hit is compared in full, so nobody gains from texts that collide: the hash needs
  * no key. */
@@ -11,37 +18,58 @@
 #define TABLE_NONE UINT32_MAX
 
 enum {
-    TABLE_INLINE = 16,
     TABLE_WORD = 8, /* a text up to this is compared as one word */
+    TABLE_INLINE = 12,
+    TABLE_TEXT_MAX = UINT16_MAX, /* bytes; a longer text is never there */
+    TABLE_SLOTS = 3,             /* of a line */
+    TABLE_FAR = TABLE_INLINE + 1,
+    TABLE_FREE,
 };
 
-struct table_entry {
-    uint32_t space;
-    uint32_t value; /* TABLE_NONE: the entry is free */
-    uint32_t text_len;
-    uint32_t only; /* of a node of the tree: 1 + the only rule that can be found by way of it; 0: there are several */
-    union {
-        char text[TABLE_INLINE]; /* padded with zeros */
-        struct {
-            const char *far_text; /* of a longer one, not copied */
-            uint64_t far_hash;    /* its table_hash */
-        };
-    };
+/* A text that is not copied, since it is longer than TABLE_INLINE. */
+struct table_far {
+    const char *text;
+    uint16_t len, hash; /* hash: the high bits of its table_word */
+} __attribute__((packed));
+_Static_assert(sizeof(struct table_far) <= TABLE_INLINE, "it stands in place of a text");
+
+union table_text {
+    char text[TABLE_INLINE]; /* padded with zeros */
+    struct table_far far;
 };
 
-enum { TABLE_LINE = 2 }; /* entries of a cache line, in which a search begins */
+struct table_line {
+    uint32_t space[TABLE_SLOTS];
+    uint32_t value[TABLE_SLOTS];
+    union table_text of[TABLE_SLOTS];
+    uint8_t len[TABLE_SLOTS]; /* of the text, or TABLE_FAR, or TABLE_FREE */
+    bool more;                /* some text that is searched for here is in a later line of its own */
+};
+_Static_assert(sizeof(struct table_line) == 64, "a cache line");
 
 struct table {
-    struct table_entry *entries;
-    uint32_t size; /* of entries: whole lines */
-    uint32_t count;
+    struct table_line *lines;
+    uint32_t line_count;
+    uint32_t count; /* of entries */
+};
+
+/* An entry, which may be changed; after a change of its space nothing is found until table_trim(). */
+struct table_entry {
+    uint32_t *space, *value;
+    sv text;
 };
 
 void table_done(struct table *table);
+/* Makes room for so many entries, before there are any. False: no memory. */
+bool table_reserve(struct table *table, size_t count);
 /* The value of (space, text), which is set to `value` if there was none; NULL: no memory. Lives until the next call. */
 uint32_t *table_put(struct table *table, uint32_t space, sv text, uint32_t value);
 /* Puts each entry in its place once more, in no more memory than all need. False: no memory. */
 bool table_trim(struct table *table);
+/* Visits all entries, in no order. *next is 0 at first. False: there are no more. */
+bool table_each(const struct table *table, size_t *next, struct table_entry *ret);
+/* The entry that table_each() gave when it left *next at slot + 1. */
+struct table_entry table_at(const struct table *table, size_t slot);
 
 #define TABLE_MIX UINT64_C(0x9e3779b97f4a7c15)
 
@@ -67,51 +95,75 @@ static inline uint64_t table_word(sv text)
     return text.len <= TABLE_WORD ? sv_short_word(text) : table_hash(text);
 }
 
-/* Returns the entry at which the search for a text in `space` begins. */
-static inline uint32_t table_first(const struct table *table, uint32_t space, uint64_t word)
+/* Returns a number whose halves choose the two lines of a text in `space`. */
+static inline uint64_t table_places(uint32_t space, uint64_t word)
 {
-    uint64_t hash = (uint32_t)(table_fold(word ^ TABLE_MIX, (space + UINT64_C(1)) * TABLE_MIX) >> 16);
-    return (uint32_t)(hash * (table->size / TABLE_LINE) >> 32) * TABLE_LINE;
+    return table_fold(word ^ TABLE_MIX, (2 * (uint64_t)space + 1) * TABLE_MIX);
 }
 
-static inline uint32_t table_next(const struct table *table, uint32_t entry)
+static inline uint32_t table_first(const struct table *table, uint64_t places)
 {
-    return entry + 1 < table->size ? entry + 1 : 0;
+    return (uint32_t)((places & UINT32_MAX) * table->line_count >> 32);
 }
 
-static inline sv table_text(const struct table_entry *entry)
+static inline uint32_t table_second(const struct table *table, uint64_t places)
 {
-    return sv_of(entry->text_len <= TABLE_INLINE ? entry->text : entry->far_text, entry->text_len);
+    return (uint32_t)((places >> 32) * table->line_count >> 32);
 }
 
-/* Whether an entry that is not free is that of (space, text), whose table_word is given. A far text is read only if its
- * hash is the same. */
-static inline bool table_entry_is(const struct table_entry *entry, uint32_t space, sv text, uint64_t word)
+static inline uint32_t table_next(const struct table *table, uint32_t line)
 {
-    if (entry->space != space || entry->text_len != text.len)
+    return line + 1 < table->line_count ? line + 1 : 0;
+}
+
+static inline struct table_far table_far(sv text, uint64_t word)
+{
+    return (struct table_far){ text.ptr, (uint16_t)text.len, (uint16_t)(word >> 48) };
+}
+
+/* Whether a slot is that of (space, text), whose table_word is given. A far text is read only if its length and its hash
+ * are the same. */
+static inline bool table_slot_is(const struct table_line *line, unsigned slot, uint32_t space, sv text, uint64_t word)
+{
+    const char *its = line->of[slot].text;
+    if (line->space[slot] != space)
         return false;
     if (text.len <= TABLE_WORD)
-        return sv_word(entry->text) == word;
-    if (text.len > TABLE_INLINE)
-        return entry->far_hash == word && sv_eq(table_text(entry), text);
-    return sv_word(entry->text) == sv_word(text.ptr) &&
-           sv_word(entry->text + text.len - TABLE_WORD) == sv_word(text.ptr + text.len - TABLE_WORD);
+        return sv_word(its) == word && line->len[slot] == text.len;
+    if (text.len <= TABLE_INLINE)
+        return line->len[slot] == text.len && sv_word(its) == sv_word(text.ptr) &&
+               sv_word(its + text.len - TABLE_WORD) == sv_word(text.ptr + text.len - TABLE_WORD);
+    const struct table_far *far = &line->of[slot].far, wanted = table_far(text, word);
+    return line->len[slot] == TABLE_FAR && far->len == wanted.len && far->hash == wanted.hash &&
+           sv_eq(sv_of(far->text, far->len), text);
 }
 
-/* Returns the entry of (space, text), or a free one if it is not there. word: table_word(text). The table is not empty. */
-static inline const struct table_entry *table_find_word(const struct table *table, uint32_t space, sv text, uint64_t word)
+/* Returns the value of (space, text); NULL: it is not there. word: table_word(text). The table is not empty. */
+static inline const uint32_t *table_find_word(const struct table *table, uint32_t space, sv text, uint64_t word)
 {
-    for (uint32_t i = table_first(table, space, word);; i = table_next(table, i)) {
-        const struct table_entry *entry = &table->entries[i];
-        if (entry->value == TABLE_NONE || table_entry_is(entry, space, text, word))
-            return entry;
+    uint64_t places = table_places(space, word);
+    const struct table_line *line = &table->lines[table_first(table, places)];
+    uint32_t at = table_second(table, places);
+    for (uint32_t searched = 0;; searched++) {
+        /* A branch for each slot: the processor predicts it, and goes on with the value before it has compared. */
+        if (table_slot_is(line, 0, space, text, word))
+            return &line->value[0];
+        if (table_slot_is(line, 1, space, text, word))
+            return &line->value[1];
+        if (table_slot_is(line, 2, space, text, word))
+            return &line->value[2];
+        if (!line->more || searched == table->line_count)
+            return NULL;
+        line = &table->lines[at];
+        at = table_next(table, at);
     }
 }
 
 /* TABLE_NONE: not there. */
 static inline uint32_t table_find(const struct table *table, uint32_t space, sv text)
 {
-    return table->count > 0 ? table_find_word(table, space, text, table_word(text))->value : TABLE_NONE;
+    const uint32_t *value = table->count > 0 ? table_find_word(table, space, text, table_word(text)) : NULL;
+    return value ? *value : TABLE_NONE;
 }
 
 #endif

@@ -60,7 +60,7 @@ static uint32_t *child_slot(struct tree *tree, struct table *table, uint32_t nod
     if (*slot == TABLE_NONE)
         *slot = fresh;
     if (slot == &n->first_child) {
-        n->first_len = (uint8_t)part.len;
+        n->first_len = (unsigned char)part.len;
         n->first_word = table_word(part);
     }
     return slot;
@@ -135,6 +135,17 @@ static __attribute__((noinline)) uint64_t long_hash(struct search *s, sv segment
     return s->hash[depth];
 }
 
+/* Goes to a child that the table has. With many rules in use, the only rule that can be found any more comes from memory:
+ * it is on its way while the search goes on. */
+static inline void take_child(const struct search *s, uint32_t value, struct place *child)
+{
+    child->node = child_node(value);
+    if (value & CHILD_ONE) {
+        rule_lines_load(s->lines, child_rule(value));
+        child->list = LIST_ONE | child_rule(value);
+    }
+}
+
 /* The literal child below a place; its node is TABLE_NONE if there is none. With many rules in use, the only rule that can
  * be found any more comes from memory: it is on its way while the search goes on. */
 static inline struct place literal_child(struct search *s, const struct tree_node *n, struct place at, sv segment,
@@ -146,12 +157,11 @@ static inline struct place literal_child(struct search *s, const struct tree_nod
     else if (n->has_more) {
         if (segment.len > TABLE_WORD)
             word = long_hash(s, segment, at.depth);
-        const struct table_entry *entry = table_find_word(s->table, TREE_SPACE + at.node, segment, word);
-        child.node = entry->value;
-        if (entry->only) {
-            rule_lines_load(s->lines, entry->only - 1);
-            child.list = LIST_ONE | (entry->only - 1);
-        }
+        if (n->only)
+            rule_lines_load(s->lines, n->only - 1);
+        const uint32_t *value = table_find_word(s->table, TREE_SPACE + at.node, segment, word);
+        if (value)
+            take_child(s, *value, &child);
     }
     return child;
 }

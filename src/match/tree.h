@@ -17,16 +17,34 @@
  * are in the table, under the space TREE_SPACE + this node's number. */
 struct tree_node {
     uint32_t id_child, any_child;
-    uint32_t ends;        /* list: templates that end here */
-    uint32_t rest;        /* list: templates that go on with `*` from here */
-    uint64_t first_word;  /* table_word of the literal child's text */
-    uint32_t first_child; /* TABLE_NONE: there is none */
-    uint8_t first_len;    /* 0: there is none */
-    bool has_more;        /* in the table */
+    uint32_t ends;          /* list: templates that end here */
+    uint32_t rest;          /* list: templates that go on with `*` from here */
+    uint64_t first_word;    /* table_word of the literal child's text */
+    uint32_t first_child;   /* TABLE_NONE: there is none */
+    uint32_t first_len : 8; /* 0: there is none */
+    uint32_t has_more : 1;  /* in the table */
+    uint32_t only : 23; /* 1 + the only rule that can be found by way of this node; 0: there are several, or it is shared */
 };
 _Static_assert(sizeof(struct tree_node) == 32, "two in a cache line");
 
 enum { TREE_SPACE = 24 };
+#define TREE_SPACES_END (UINT32_C(1) << 31)
+
+/* The value of a literal child in the table is its node, or says more: if only one rule can be found by way of it, and one
+ * of the first nodes stands for all that can follow, it is CHILD_ONE | node << CHILD_RULE_BITS | rule. */
+#define CHILD_ONE (UINT32_C(1) << 31)
+enum { CHILD_RULE_BITS = 18, CHILD_RULES = 1 << CHILD_RULE_BITS, CHILD_NODES = 1 << (31 - CHILD_RULE_BITS) };
+
+static inline uint32_t child_node(uint32_t value)
+{
+    return value & CHILD_ONE ? (value & ~CHILD_ONE) >> CHILD_RULE_BITS : value;
+}
+
+/* Of a value with CHILD_ONE. */
+static inline uint32_t child_rule(uint32_t value)
+{
+    return value & (CHILD_RULES - 1);
+}
 
 /* Where all that is read of each rule begins: what matching reads, and what its caller reads next. */
 struct rule_lines {

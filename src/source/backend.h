@@ -83,23 +83,27 @@ struct seen {
     struct seen_row *rows; /* first those of WEIR_RULES, in the order of their ids */
     size_t count;
     size_t rule_count; /* rows of WEIR_RULES */
-    uint32_t *came;    /* numbers of these, in the order in which the database gave them */
-    size_t came_count;
-    uint32_t *slots; /* 1 + numbers of all rows, by version: open addressing, at most half full */
+    uint32_t *came;    /* numbers of these, in the order in which the database gave them; NULL: in that of their ids */
+    uint32_t *slots;   /* 1 + numbers of the other rows, by version: open addressing, at most half full */
     size_t mask;
 };
 /* The settings of all rows as one number: rules are read under them. */
 uint64_t seen_settings(const struct snapshot *snapshot);
 void seen_done(struct seen *seen);
-/* For at most so many rows. Shares the rules. False: no memory. */
-bool seen_begin(struct seen *seen, struct rules *rules, uint64_t settings, size_t most);
+/* For at most so many rows; `most_others`: not of WEIR_RULES. Shares the rules. False: no memory. */
+bool seen_begin(struct seen *seen, struct rules *rules, uint64_t settings, size_t most, size_t most_others);
 /* By which a row is known: all that its rule or override is made of, as one number. The lowest bit: it is enabled. */
 uint64_t seen_version(const struct stored_row *row);
-void seen_add(struct seen *seen, struct seen_row row);
+/* Rows of WEIR_RULES come first, in the order of their ids. */
+void seen_add_rule(struct seen *seen, uint64_t version, struct rule *rule);
+void seen_add_other(struct seen *seen, struct seen_row row);
+/* After the last rule, when `came` has `count` places: takes out those that are UINT32_MAX, and gives back what is not
+ * needed. */
+void seen_trim_came(struct seen *seen, size_t count);
 /* NULL: no such row was seen. */
-const struct seen_row *seen_find(const struct seen *seen, uint64_t version);
+const struct seen_row *seen_find(const struct seen *seen, const struct stored_row *row, uint64_t version);
 /* The same for rows of WEIR_RULES, one after another as the database gives them. *next is 0 at first. */
-const struct seen_row *seen_next(const struct seen *seen, uint64_t version, size_t *next);
+const struct seen_row *seen_next(const struct seen *seen, sv id, uint64_t version, size_t *next);
 /* The number of the first row of WEIR_RULES whose id is not less. */
 size_t seen_place(const struct seen *seen, sv id);
 

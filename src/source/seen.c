@@ -61,10 +61,10 @@ void seen_done(struct seen *seen)
     *seen = (struct seen){ 0 };
 }
 
-bool seen_begin(struct seen *seen, struct rules *rules, uint64_t settings, size_t most)
+bool seen_begin(struct seen *seen, struct rules *rules, uint64_t settings, size_t most, size_t most_others)
 {
     size_t size = 4;
-    while (size < 2 * most)
+    while (size < 2 * most_others)
         size *= 2;
     *seen = (struct seen){ .rows = malloc((most + 1) * sizeof *seen->rows),
                            .slots = calloc(size, sizeof *seen->slots),
@@ -87,26 +87,64 @@ static uint32_t *find_slot(const struct seen *seen, uint64_t version)
     return &seen->slots[slot];
 }
 
-void seen_add(struct seen *seen, struct seen_row row)
+void seen_add_rule(struct seen *seen, uint64_t version, struct rule *rule)
+{
+    seen->rows[seen->count++] = (struct seen_row){ version, { .rule = rule } };
+    seen->rule_count = seen->count;
+}
+
+void seen_add_other(struct seen *seen, struct seen_row row)
 {
     seen->rows[seen->count++] = row;
     *find_slot(seen, row.version) = (uint32_t)seen->count;
 }
 
-const struct seen_row *seen_find(const struct seen *seen, uint64_t version)
+/* Two rows with one version have one id, too. */
+static const struct seen_row *find_rule(const struct seen *seen, sv id, uint64_t version)
 {
-    uint32_t number = seen->rules ? *find_slot(seen, version) : 0;
+    size_t place = seen_place(seen, id);
+    return place < seen->rule_count && seen->rows[place].version == version ? &seen->rows[place] : NULL;
+}
+
+const struct seen_row *seen_find(const struct seen *seen, const struct stored_row *row, uint64_t version)
+{
+    if (!seen->rules)
+        return NULL;
+    if (row->table == TABLE_RULES)
+        return find_rule(seen, row->rule, version);
+    uint32_t number = *find_slot(seen, version);
     return number ? &seen->rows[number - 1] : NULL;
 }
 
-/* Rows mostly come in the order in which they came before. */
-const struct seen_row *seen_next(const struct seen *seen, uint64_t version, size_t *next)
+static const struct seen_row *row_that_came(const struct seen *seen, size_t i)
 {
-    if (*next < seen->came_count && seen->rows[seen->came[*next]].version == version)
-        return &seen->rows[seen->came[(*next)++]];
-    const struct seen_row *row = seen_find(seen, version);
-    for (size_t i = *next; row && i < seen->came_count && i < *next + AHEAD_MAX; i++)
-        if (&seen->rows[seen->came[i]] == row) {
+    return &seen->rows[seen->came ? seen->came[i] : i];
+}
+
+void seen_trim_came(struct seen *seen, size_t count)
+{
+    size_t kept = 0;
+    bool as_ids = true;
+    for (size_t i = 0; i < count; i++)
+        if (seen->came[i] != UINT32_MAX) {
+            as_ids = as_ids && seen->came[i] == kept;
+            seen->came[kept++] = seen->came[i];
+        }
+    uint32_t *trimmed = as_ids ? NULL : realloc(seen->came, kept * sizeof *trimmed);
+    if (as_ids)
+        free(seen->came);
+    if (as_ids || trimmed)
+        seen->came = trimmed;
+}
+
+/* Rows mostly come in the order in which they came before. */
+const struct seen_row *seen_next(const struct seen *seen, sv id, uint64_t version, size_t *next)
+{
+    if (*next < seen->rule_count && row_that_came(seen, *next)->version == version)
+        return row_that_came(seen, (*next)++);
+    const struct seen_row *row = find_rule(seen, id, version);
+    for (size_t i = *next; row && i < seen->rule_count && i < *next + AHEAD_MAX; i++)
+        if (row_that_came(seen, i) == row) {
             *next = i + 1;
             return row;
         }

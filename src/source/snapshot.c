@@ -360,7 +360,7 @@ static void remember_rule(struct seen *seen, const struct attempt *attempt, size
     if (!is_rule_row(attempt, i) || !attempt->rows[i].rule)
         return;
     seen->came[attempt->came[i]] = (uint32_t)seen->count;
-    seen_add(seen, (struct seen_row){ attempt->versions[i], { .rule = attempt->rows[i].rule } });
+    seen_add_rule(seen, attempt->versions[i], attempt->rows[i].rule);
 }
 
 /* Those that are enabled and the others are each in the order of their ids. */
@@ -378,7 +378,6 @@ static void remember_rules(struct seen *seen, const struct attempt *attempt)
     }
     for (; off < attempt->count; off++)
         remember_rule(seen, attempt, off);
-    seen->rule_count = seen->count;
 }
 
 /* Remembers what was read. What was kept from before does not belong to the row that it has now. */
@@ -388,7 +387,10 @@ static void remember(struct seen *seen, const struct source_reading *reading, co
     const struct rules *rules = reading->rules;
     size_t came = snapshot->count + snapshot->known_count;
     struct seen fresh = { 0 };
-    if (!seen_begin(&fresh, reading->rules, seen_settings(snapshot), attempt->count) ||
+    size_t others = 0;
+    for (size_t i = 0; i < attempt->count; i++)
+        others += !is_rule_row(attempt, i);
+    if (!seen_begin(&fresh, reading->rules, seen_settings(snapshot), attempt->count, others) ||
         !(fresh.came = malloc((came + 1) * sizeof *fresh.came))) {
         seen_done(&fresh);
         seen_done(seen);
@@ -396,16 +398,14 @@ static void remember(struct seen *seen, const struct source_reading *reading, co
     }
     memset(fresh.came, 0xff, came * sizeof *fresh.came);
     remember_rules(&fresh, attempt);
-    for (size_t i = 0; i < came; i++)
-        if (fresh.came[i] != UINT32_MAX)
-            fresh.came[fresh.came_count++] = fresh.came[i];
+    seen_trim_came(&fresh, came);
     for (size_t i = 0; i < attempt->count; i++)
         if (!is_rule_row(attempt, i) && attempt->rows[i].rule)
-            seen_add(&fresh, (struct seen_row){ attempt->versions[i], { .rule = attempt->rows[i].rule } });
+            seen_add_other(&fresh, (struct seen_row){ attempt->versions[i], { .rule = attempt->rows[i].rule } });
     for (size_t i = 0; i < rules->override_count; i++)
         if (row_of(attempt, &rules->overrides[i]))
-            seen_add(&fresh, (struct seen_row){ attempt->versions[rules->overrides[i].line - 1],
-                                                { .override = &rules->overrides[i] } });
+            seen_add_other(&fresh, (struct seen_row){ attempt->versions[rules->overrides[i].line - 1],
+                                                      { .override = &rules->overrides[i] } });
     seen_done(seen);
     *seen = fresh;
 }
@@ -486,7 +486,7 @@ static void choose_stored(struct choosing *c, struct stored_row *row)
     a->versions[i] = seen_version(row);
     a->came[i] = row->came;
     const struct seen_row *seen =
-        c->recall && row->table != TABLE_SETTINGS ? seen_find(c->terms->seen, a->versions[i]) : NULL;
+        c->recall && row->table != TABLE_SETTINGS ? seen_find(c->terms->seen, row, a->versions[i]) : NULL;
     if (seen && override)
         a->rows[i].same_override = seen->override;
     else if (seen)

@@ -165,6 +165,14 @@ static int step_all(struct sqlite *s, sqlite3_stmt *stmt, sql_row *row, void *da
     return r < 0 ? r : 0;
 }
 
+/* A connection stays open between readings, and a reading goes through all rows once: pages that were read before would save
+ * it little. Inside a transaction they stay. */
+static void give_back_pages(struct sqlite *s)
+{
+    if (sqlite3_get_autocommit(s->db))
+        sqlite3_db_release_memory(s->db);
+}
+
 static int sqlite_run(struct sql *sql, const char *statement, const struct sql_value *params, size_t param_count,
                       sql_row *row, void *data, uint64_t *ret_changed, struct weir_error *error)
 {
@@ -178,6 +186,7 @@ static int sqlite_run(struct sql *sql, const char *statement, const struct sql_v
     if (r == 0)
         r = step_all(s, stmt, row, data, error);
     sqlite3_finalize(stmt);
+    give_back_pages(s);
     if (r == 0 && ret_changed)
         *ret_changed = sqlite3_total_changes64(s->db) == before ? 0 : (uint64_t)sqlite3_changes64(s->db);
     return r;

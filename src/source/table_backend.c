@@ -126,7 +126,7 @@ static bool is_known(struct loader *l, const struct sql_value *values)
     struct stored_row row = { .table = TABLE_RULES, .key = values[0].text, .text = values[1].text, .enabled = true };
     row.rule = row.key;
     load_document(&row, &values[1]);
-    const struct seen_row *seen = seen_next(snapshot->seen, seen_version(&row), &l->next);
+    const struct seen_row *seen = seen_next(snapshot->seen, row.rule, seen_version(&row), &l->next);
     size_t number = seen ? (size_t)(seen - snapshot->seen->rows) : 0;
     size_t bytes = row.key.len + row.text.len + values[2].text.len;
     if (!seen || snapshot->known[number] || l->bytes + bytes > RULES_BYTES_MAX)
