@@ -4,59 +4,76 @@
 
 enum { ARENA_BLOCK = 16 * 1024, ALIGN = 8 };
 
+/* Structures are taken from the beginning, texts from the end: neither needs room to align the other. */
 struct arena_block {
     struct arena_block *next;
-    size_t used, size;
+    size_t used, texts; /* bytes from `used` to `texts` are free */
     _Alignas(max_align_t) char bytes[];
 };
 
-void arena_done(struct arena *a)
-{
-    if (!a)
-        return;
-    while (a->blocks) {
-        struct arena_block *next = a->blocks->next;
-        free(a->blocks);
-        a->blocks = next;
-    }
-}
-
-/* `align` is a power of two. */
-static void *take(struct arena *a, size_t size, size_t align)
+static void drop_block(struct arena *a)
 {
     struct arena_block *block = a->blocks;
-    size_t start = block ? (block->used + align - 1) & ~(align - 1) : 0;
+    a->blocks = block->next;
+    free(block);
+}
+
+void arena_done(struct arena *a)
+{
+    while (a && a->blocks)
+        drop_block(a);
+}
+
+/* The newest block, or a new one if that has less room. NULL: no memory. */
+static struct arena_block *block_with(struct arena *a, size_t size)
+{
+    struct arena_block *block = a->blocks;
+    if (block && block->texts - block->used >= size)
+        return block;
     if (size > SIZE_MAX / 2)
         return NULL;
-    if (!block || block->size < start || block->size - start < size) {
-        size_t room = size > ARENA_BLOCK ? size : ARENA_BLOCK;
-        block = malloc(sizeof *block + room);
-        if (!block)
-            return NULL;
-        *block = (struct arena_block){ .next = a->blocks, .size = room };
-        a->blocks = block;
-        start = 0;
-    }
-    block->used = start + size;
-    return block->bytes + start;
+    size_t room = size > ARENA_BLOCK ? size : ARENA_BLOCK;
+    block = malloc(sizeof *block + room);
+    if (!block)
+        return NULL;
+    *block = (struct arena_block){ .next = a->blocks, .texts = room };
+    return a->blocks = block;
 }
 
 void *arena_room(struct arena *a, size_t size)
 {
-    return take(a, size, ALIGN);
+    /* Then the next one is aligned, too. */
+    size_t whole = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    struct arena_block *block = whole >= size ? block_with(a, whole) : NULL;
+    if (!block)
+        return NULL;
+    block->used += whole;
+    return block->bytes + block->used - whole;
 }
 
 char *arena_text(struct arena *a, size_t size)
 {
-    return take(a, size, 1);
+    struct arena_block *block = block_with(a, size);
+    if (!block)
+        return NULL;
+    block->texts -= size;
+    return block->bytes + block->texts;
 }
 
-void arena_back(struct arena *a, const void *piece)
+struct arena_mark arena_mark(const struct arena *a)
 {
-    struct arena_block *block = a->blocks;
-    uintptr_t at = (uintptr_t)piece, first = block ? (uintptr_t)block->bytes : 0;
-    if (block && at >= first && at - first < block->used)
-        block->used = at - first;
+    const struct arena_block *block = a->blocks;
+    return block ? (struct arena_mark){ block, block->used, block->texts } : (struct arena_mark){ 0 };
+}
+
+void arena_back(struct arena *a, const struct arena_mark *mark)
+{
+    while (a->blocks != mark->block)
+        drop_block(a);
+    if (a->blocks) {
+        a->blocks->used = mark->used;
+        a->blocks->texts = mark->texts;
+    }
 }
 
 void *arena_alloc(struct arena *a, size_t size)

@@ -18,8 +18,14 @@ void *arena_room(struct arena *a, size_t size);
 void *arena_array(struct arena *a, size_t size, size_t count);
 /* The same for bytes, which are not aligned: texts are many and short. */
 char *arena_text(struct arena *a, size_t size);
-/* Gives back this piece and all that came after it, if that is in one block. */
-void arena_back(struct arena *a, const void *piece);
+
+struct arena_mark {
+    const struct arena_block *block;
+    size_t used, texts;
+};
+struct arena_mark arena_mark(const struct arena *a);
+/* Gives back all that came after the mark. */
+void arena_back(struct arena *a, const struct arena_mark *mark);
 /* A copy that ends in NUL. { NULL, 0 } if there is no memory. */
 sv arena_copy(struct arena *a, sv s);
 

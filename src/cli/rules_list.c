@@ -39,7 +39,7 @@ static void put_cell(struct table *table, struct line *line, size_t column, sv t
 static void add_limits(struct buf *out, const struct rule *rule)
 {
     if (rule->counters != COUNTERS_DEFAULT)
-        buf_printf(out, "%s: ", rule->lease.on ? "leased" : counters_names[rule->counters]);
+        buf_printf(out, "%s: ", rule->rest->lease.on ? "leased" : counters_names[rule->counters]);
     source_show_limits(rule, out);
 }
 

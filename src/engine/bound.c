@@ -66,7 +66,7 @@ static uint32_t by_class(const struct rules *rules, uint32_t *firsts, size_t *fi
 
 static enum counter_kind counter_of(const struct rule *rule, struct bound_sharing sharing)
 {
-    if (rule->lease.on)
+    if (rule->rest->lease.on)
         return sharing.store || sharing.leases ? COUNTER_SLICE : COUNTER_CELL;
     /* Where nothing may wait, a rule that is said to be shared is a mistake, whether there is a store or not. */
     if (rule->counters == COUNTERS_SHARED)
@@ -137,10 +137,11 @@ static bool is_path(const struct rule_by *by)
 static const sv *spell_plans(struct binder *b, const struct rule *rule)
 {
     struct arena *arena = &b->block->keys;
-    sv *names = ARENA_ARRAY(arena, sv, rule->plan_count);
-    for (size_t i = 0; names && i < rule->plan_count; i++) {
+    sv *names = ARENA_ARRAY(arena, sv, rule->rest->plan_count);
+    for (size_t i = 0; names && i < rule->rest->plan_count; i++) {
         struct facts facts;
-        names[i] = arena_copy(arena, counted_value(&facts, b->bound->ruleset, &rule->plan, rule->plans[i].name));
+        names[i] =
+            arena_copy(arena, counted_value(&facts, b->bound->ruleset, &rule->rest->plan, rule->rest->plans[i].name));
         b->no_memory = b->no_memory || !names[i].ptr;
     }
     b->no_memory = b->no_memory || !names;
@@ -161,7 +162,7 @@ static void note_rule_units(struct bound_rule *rule)
 {
     bool units = false, slots = false;
     note_units(&rule->own, &units, &slots);
-    for (size_t i = 0; rule->rest->plans && i < rule->rule->plan_count; i++)
+    for (size_t i = 0; rule->rest->plans && i < rule->rule->rest->plan_count; i++)
         note_units(&rule->rest->plans[i], &units, &slots);
     rule->units = units;
     rule->slots = slots;
@@ -169,12 +170,12 @@ static void note_rule_units(struct bound_rule *rule)
 
 static void bind_plans(struct binder *b, const struct rule *rule, struct bound_rule *ret, struct bound_rule_rest *rest)
 {
-    struct bound_set *plans = ARENA_ARRAY(&b->block->keys, struct bound_set, rule->plan_count);
+    struct bound_set *plans = ARENA_ARRAY(&b->block->keys, struct bound_set, rule->rest->plan_count);
     b->no_memory = b->no_memory || !plans;
-    for (size_t i = 0; plans && i < rule->plan_count; i++)
-        plans[i] = bind_set(b, ret, rule->plans[i].limits, rule->plans[i].limit_count);
+    for (size_t i = 0; plans && i < rule->rest->plan_count; i++)
+        plans[i] = bind_set(b, ret, rule->rest->plans[i].limits, rule->rest->plans[i].limit_count);
     rest->plans = plans;
-    ret->by_path = is_path(&rule->plan);
+    ret->by_path = is_path(&rule->rest->plan);
     if (ret->by_path)
         rest->plan_names = spell_plans(b, rule);
 }
@@ -210,11 +211,11 @@ static void bind_name(struct binder *b, sv id, struct bound_rule *ret)
 
 static void bind_rule(struct binder *b, const struct rule *rule, struct bound_rule *ret)
 {
-    ret->chooses = ret->overridden || rule->plan_count > 0;
+    ret->chooses = ret->overridden || rule->rest->plan_count > 0;
     struct bound_rule_rest *rest = bind_rest(b, rule, ret);
     bind_name(b, rule->id, ret);
     ret->own = bind_set(b, ret, rule->limits, rule->limit_count);
-    if (rest && rule->plan_count > 0)
+    if (rest && rule->rest->plan_count > 0)
         bind_plans(b, rule, ret, rest);
     note_rule_units(ret);
     for (size_t k = 0; k < rule->by_count; k++)
@@ -317,7 +318,7 @@ static void note_rule(struct bound *bound, const struct bound_rule *rule)
 static size_t limits_of(const struct bound_rule *rule)
 {
     size_t count = rule->own.limit_count;
-    for (size_t k = 0; rule->rest->plans && k < rule->rule->plan_count; k++)
+    for (size_t k = 0; rule->rest->plans && k < rule->rule->rest->plan_count; k++)
         count += rule->rest->plans[k].limit_count;
     return count;
 }
@@ -599,8 +600,8 @@ static size_t count_limits(const struct binder *b)
     for (size_t k = 0; k < b->fresh_count; k++) {
         const struct rule *rule = rules->rules[b->fresh[k]];
         count += rule->limit_count;
-        for (size_t i = 0; i < rule->plan_count; i++)
-            count += rule->plans[i].limit_count;
+        for (size_t i = 0; i < rule->rest->plan_count; i++)
+            count += rule->rest->plans[i].limit_count;
     }
     return count;
 }

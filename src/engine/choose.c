@@ -51,11 +51,11 @@ const struct override_slot *bound_override(const struct bound *bound, const stru
 const struct rule_plan *bound_plan(const struct bound_rule *rule, struct facts *facts)
 {
     const struct rule *r = rule->rule;
-    sv value = r->plan_count > 0 ? facts_attribute(facts, &r->plan) : (sv){ 0 };
-    for (size_t i = 0; i < r->plan_count; i++) {
-        sv name = __builtin_expect(rule->rest->plan_names != NULL, 0) ? rule->rest->plan_names[i] : r->plans[i].name;
+    sv value = r->rest->plan_count > 0 ? facts_attribute(facts, &r->rest->plan) : (sv){ 0 };
+    for (size_t i = 0; i < r->rest->plan_count; i++) {
+        sv name = __builtin_expect(rule->rest->plan_names != NULL, 0) ? rule->rest->plan_names[i] : r->rest->plans[i].name;
         if (r->ignore_case ? sv_eq_nocase(value, name) : sv_eq(value, name))
-            return &r->plans[i];
+            return &r->rest->plans[i];
     }
     return NULL;
 }
@@ -67,7 +67,7 @@ const struct bound_set *bound_choose(const struct bound *bound, const struct bou
     if (override)
         return &bound->overrides.effects[override->effect].set;
     const struct rule_plan *plan = bound_plan(rule, facts);
-    return plan ? &rule->rest->plans[plan - rule->rule->plans] : &rule->own;
+    return plan ? &rule->rest->plans[plan - rule->rule->rest->plans] : &rule->own;
 }
 
 /* ---- values that people write ---- */

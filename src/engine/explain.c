@@ -107,8 +107,8 @@ static void explain_limits(const struct explaining *x, const struct bound_rule *
     const struct override_slot *override = bound_override(x->bound, rule, subject, x->now_us);
     ret->limit_count = set->limit_count;
     ret->override = override ? &ruleset_rules(x->bound->ruleset)->overrides[override->index] : NULL;
-    ret->plan = !ret->override && set != &rule->own ? &rule->rule->plans[set - rule->rest->plans] : NULL;
-    ret->plan_value = rule->rule->plan_count > 0 ? facts_attribute(x->facts, &rule->rule->plan) : (sv){ 0 };
+    ret->plan = !ret->override && set != &rule->own ? &rule->rule->rest->plans[set - rule->rest->plans] : NULL;
+    ret->plan_value = rule->rule->rest->plan_count > 0 ? facts_attribute(x->facts, &rule->rule->rest->plan) : (sv){ 0 };
     ret->counting = set->counter;
     if (rule->penalises && set->limit_count > 0)
         ret->penalty = penalty_look(x->bound->cells, rule, subject, x->now_us);
@@ -310,9 +310,9 @@ static void ask_for_one(const struct bound_set *set, struct weir_request *reques
 
 static const struct rule_plan *find_plan(const struct rule *rule, sv name)
 {
-    for (size_t i = 0; name.len > 0 && i < rule->plan_count; i++)
-        if (rule->ignore_case ? sv_eq_nocase(name, rule->plans[i].name) : sv_eq(name, rule->plans[i].name))
-            return &rule->plans[i];
+    for (size_t i = 0; name.len > 0 && i < rule->rest->plan_count; i++)
+        if (rule->ignore_case ? sv_eq_nocase(name, rule->rest->plans[i].name) : sv_eq(name, rule->rest->plans[i].name))
+            return &rule->rest->plans[i];
     return NULL;
 }
 
@@ -332,7 +332,7 @@ static const struct bound_set *choose_set(const struct bound *bound, const struc
         return &bound->overrides.effects[override->effect].set;
     }
     ret->plan = plan;
-    return plan ? &named->rule->rest->plans[plan - rule->plans] : &named->rule->own;
+    return plan ? &named->rule->rest->plans[plan - rule->rest->plans] : &named->rule->own;
 }
 
 static int explain_named(struct weir *weir, const struct named *named, const struct subject_question *question,

@@ -28,7 +28,7 @@ static bool is_used(const struct finding *f, const struct bound_set *set, uint64
 static bool is_counted(const struct finding *f, const struct bound_rule *rule, uint64_t subject)
 {
     bool used = is_used(f, &rule->own, subject);
-    for (size_t i = 0; i < rule->rule->plan_count && !used; i++)
+    for (size_t i = 0; i < rule->rule->rest->plan_count && !used; i++)
         used = is_used(f, &rule->rest->plans[i], subject);
     return used;
 }

@@ -12,7 +12,7 @@ static int wrong_count(const struct rule *rule, size_t given, struct weir_error 
         buf_add(&names, i ? SV(", ") : SV(""));
         rule_by_text(&rule->by[i], &names);
     }
-    int r = err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %zu %s%s, not %zu", SV_FMT(rule->id),
+    int r = err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %d %s%s, not %zu", SV_FMT(rule->id),
                     names.len ? names.ptr : "nothing, for all together", rule->by_count,
                     rule->by_count == 1 ? "value" : "values", rule->by_count > 1 ? " in this order" : "", given);
     buf_done(&names);

@@ -88,7 +88,7 @@ static void leave_out_expired(struct prepared_plan *plan, const struct bound *bo
     plan->from_us = INT64_MIN;
     plan->until_us = INT64_MAX;
     for (size_t i = 0; i < plan->rule_count; i++) {
-        int64_t expires_us = bound->rules[plan->rules[i]].rule->expires_us;
+        int64_t expires_us = bound->rules[plan->rules[i]].rule->rest->expires_us;
         if (expires_us > now_us) {
             plan->rules[kept++] = plan->rules[i];
             plan->until_us = expires_us < plan->until_us ? expires_us : plan->until_us;

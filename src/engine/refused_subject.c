@@ -99,7 +99,7 @@ void weir_plan_of(struct weir *weir, const struct weir_request *request, sv rule
         return;
     const struct bound_rule *rule = bound_find(bound, rule_id);
     const struct rule_plan *plan = NULL;
-    if (rule && rule->rule->plan_count > 0) {
+    if (rule && rule->rule->rest->plan_count > 0) {
         struct facts facts;
         facts_init(&facts, bound->ruleset, request, user);
         facts_select_first_match(&facts, (size_t)(rule - bound->rules));
@@ -107,8 +107,8 @@ void weir_plan_of(struct weir *weir, const struct weir_request *request, sv rule
     }
     if (plan) {
         snprintf(ret->name, sizeof ret->name, "%.*s", SV_FMT(plan->name));
-        if (rule->rule->plan.attribute == ATTR_HEADER)
-            snprintf(ret->header, sizeof ret->header, "%.*s", SV_FMT(rule->rule->plan.name));
+        if (rule->rule->rest->plan.attribute == ATTR_HEADER)
+            snprintf(ret->header, sizeof ret->header, "%.*s", SV_FMT(rule->rule->rest->plan.name));
     }
     hazard_release();
 }
@@ -121,7 +121,7 @@ int weir_name_subject(struct weir *weir, const struct subject_name *name, struct
     if (r < 0)
         return r;
     subject_fill(ret, named.rule->rule, named.values, cells_hash_key(named.bound->cells));
-    *ret_plans = named.rule->rule->plan_count > 0;
+    *ret_plans = named.rule->rule->rest->plan_count > 0;
     named_end(&named);
     return 0;
 }

@@ -134,7 +134,8 @@ static int compile_path(struct builder *b, const struct rule *rule, const struct
 {
     struct compiled_path *path = &b->ruleset->paths[b->ruleset->path_count++];
     *path = (struct compiled_path){ 0 };
-    return from->is_regex ? compile_regex(b, rule, from->text, &path->regex) : compile_template(b, rule, from->text, path);
+    sv text = rule_path_text(from);
+    return from->is_regex ? compile_regex(b, rule, text, &path->regex) : compile_template(b, rule, text, path);
 }
 
 /* Whether compiled_path() finds the same without the compiled paths. */
@@ -153,12 +154,12 @@ static int compile_paths(struct builder *b, const struct rule *rule, struct comp
     const struct rule_match *match = &rule->match;
     int r = 0;
     compiled->first_path = b->ruleset->path_count;
-    compiled->path_count = (uint16_t)match->path_count;
-    compiled->not_path_count = (uint16_t)match->not_path_count;
+    compiled->path_count = match->path_count;
+    compiled->not_path_count = match->not_path_count;
     for (size_t i = 0; r == 0 && i < match->path_count; i++)
         r = compile_path(b, rule, &match->paths[i]);
     for (size_t i = 0; r == 0 && i < match->not_path_count; i++)
-        r = compile_path(b, rule, &match->not_paths[i]);
+        r = compile_path(b, rule, &rule_not_paths(match)[i]);
     if (r == 0 && are_as_written(b->ruleset, compiled)) {
         b->ruleset->path_count = compiled->first_path;
         compiled->first_path = PATHS_AS_WRITTEN;
@@ -268,13 +269,13 @@ static bool compile_rule_except(struct builder *b, const struct rule *rule, stru
 static const struct compiled_rest *compile_rest(struct builder *b, const struct rule *rule)
 {
     static const struct compiled_rest nothing;
-    if (rule->match.condition_count == 0 && !has_exceptions(rule) && rule->expires_us == RULE_NEVER_EXPIRES)
+    if (rule->match.condition_count == 0 && !has_exceptions(rule) && rule->rest->expires_us == RULE_NEVER_EXPIRES)
         return &nothing;
     struct compiled_rest *rest = ARENA_NEW(&b->ruleset->arena, struct compiled_rest);
     if (!rest)
         return NULL;
-    rest->expires_us = rule->expires_us;
-    rest->checks = rule->expires_us == RULE_NEVER_EXPIRES ? 0 : CHECK_EXPIRES;
+    rest->expires_us = rule->rest->expires_us;
+    rest->checks = rule->rest->expires_us == RULE_NEVER_EXPIRES ? 0 : CHECK_EXPIRES;
     return compile_conditions(b, rule, rest) && (!has_exceptions(rule) || compile_rule_except(b, rule, rest)) ? rest : NULL;
 }
 
@@ -283,7 +284,7 @@ static const struct compiled_rest *compile_rest(struct builder *b, const struct 
 static uint32_t compile_checks(const struct rule *rule, const struct compiled_rule *compiled)
 {
     uint32_t checks = all_checks(compiled);
-    bool plan_of_header = rule->plan_count > 0 && rule->plan.attribute == ATTR_HEADER;
+    bool plan_of_header = rule->rest->plan_count > 0 && rule->rest->plan.attribute == ATTR_HEADER;
     checks |= rule->match.not_path_count > 0 ? CHECK_NOT_PATHS : 0;
     checks |= rule->mode == MODE_OFF ? CHECK_OFF : 0;
     return checks | ((checks | compiled->by) & BIT(ATTR_HEADER) || plan_of_header ? CHECK_REPEATED : 0);

@@ -210,7 +210,7 @@ enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, st
     facts_select_reading(facts, 0);
     if (r->mode == MODE_OFF)
         reason = MATCH_OFF;
-    else if (now_us >= r->expires_us)
+    else if (now_us >= r->rest->expires_us)
         reason = MATCH_EXPIRED;
     if (reason == MATCH_YES)
         reason = explain_match(placed.in, placed.rule, facts, &detail);

@@ -266,8 +266,9 @@ sv facts_repeated(struct facts *facts, const struct rule *rule)
         if (condition->attribute == ATTR_HEADER && facts_header_differs(facts, condition->name))
             return condition->name;
     }
-    if (rule->plan_count > 0 && rule->plan.attribute == ATTR_HEADER && facts_header_differs(facts, rule->plan.name))
-        return rule->plan.name;
+    if (rule->rest->plan_count > 0 && rule->rest->plan.attribute == ATTR_HEADER &&
+        facts_header_differs(facts, rule->rest->plan.name))
+        return rule->rest->plan.name;
     return sv_of("", 0);
 }
 

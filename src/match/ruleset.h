@@ -171,9 +171,8 @@ static inline struct compiled_path compiled_path(const struct ruleset *ruleset, 
 {
     if (rule->first_path != PATHS_AS_WRITTEN)
         return ruleset->paths[rule->first_path + i];
-    const struct rule_match *match = &rule->rule->match;
-    sv text = (i < rule->path_count ? &match->paths[i] : &match->not_paths[i - rule->path_count])->text;
-    return (struct compiled_path){ .template = text.ptr, .length = (uint32_t)text.len };
+    const struct rule_path *path = &rule->rule->match.paths[i];
+    return (struct compiled_path){ .template = path->text, .length = path->length };
 }
 
 /* All that has to be checked of a rule that no index found. */

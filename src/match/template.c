@@ -40,6 +40,7 @@ int template_new(sv text, bool ignore_case, struct arena *arena, sv *ret)
     size_t room = text.len + 3;
     for (size_t i = 0; i < text.len; i++)
         room += 2 * (text.ptr[i] == '/');
+    struct arena_mark before = arena_mark(arena);
     char *out = arena_text(arena, room);
     if (!out)
         return WEIR_E_NO_MEMORY;
@@ -70,7 +71,7 @@ int template_new(sv text, bool ignore_case, struct arena *arena, sv *ret)
     *ret = sv_of(out, len);
     /* Most templates are written so: they need no text of their own. */
     if (sv_eq(*ret, text)) {
-        arena_back(arena, out);
+        arena_back(arena, &before);
         *ret = text;
     }
     return 0;

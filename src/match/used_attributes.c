@@ -48,8 +48,8 @@ static void add_rule(struct ruleset *ruleset, const struct rule *rule, int64_t u
         add_attribute(ruleset, &(struct rule_by){ match->conditions[i].attribute, match->conditions[i].name }, until_us);
     for (size_t i = 0; i < rule->by_count; i++)
         add_attribute(ruleset, &rule->by[i], until_us);
-    if (rule->plan_count > 0)
-        add_attribute(ruleset, &rule->plan, until_us);
+    if (rule->rest->plan_count > 0)
+        add_attribute(ruleset, &rule->rest->plan, until_us);
 }
 
 /* Each name once, with the latest time. */
@@ -74,7 +74,7 @@ bool compile_looks(struct ruleset *ruleset)
     size_t most = 0;
     for (size_t i = 0; i < rules->rule_count; i++) {
         const struct rule *rule = rules->rules[i];
-        most += rule->plan_count > 0;
+        most += rule->rest->plan_count > 0;
         for (size_t k = 0; k < rule->match.condition_count; k++)
             most += rule->match.conditions[k].attribute == ATTR_HEADER;
         for (size_t k = 0; k < rule->by_count; k++)
@@ -90,7 +90,7 @@ bool compile_looks(struct ruleset *ruleset)
     for (size_t i = 0; i < rules->rule_count; i++)
         if (rules->rules[i]->mode != MODE_OFF)
             add_rule(ruleset, rules->rules[i],
-                     rules->rules[i]->mode == MODE_ENFORCE ? rules->rules[i]->expires_us : INT64_MIN);
+                     rules->rules[i]->mode == MODE_ENFORCE ? rules->rules[i]->rest->expires_us : INT64_MIN);
     merge_headers(ruleset);
     ruleset->looks.user = ruleset->looks.attributes & BIT(ATTR_USER) || rules->settings.except.user_count > 0;
     return true;

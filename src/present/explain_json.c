@@ -311,9 +311,9 @@ static void add_subject(const struct explained_rule *e, void *data)
     buf_char(p->out, ']');
     add_text(p->out, "subject", buf_sv(&subject));
     buf_add(p->out, SV(",\"plans\":["));
-    for (size_t i = 0; i < e->rule->plan_count; i++) {
+    for (size_t i = 0; i < e->rule->rest->plan_count; i++) {
         buf_add(p->out, i ? SV(",") : SV(""));
-        buf_json(p->out, e->rule->plans[i].name);
+        buf_json(p->out, e->rule->rest->plans[i].name);
     }
     buf_char(p->out, ']');
     add_choice(e, p->out);

@@ -79,7 +79,7 @@ static void add_override(const struct rule_override *o, struct buf *out)
 
 static void add_plan(const struct explained_rule *e, struct buf *out)
 {
-    const struct rule_by *by = &e->rule->plan;
+    const struct rule_by *by = &e->rule->rest->plan;
     if (e->plan)
         buf_printf(out, "plan %.*s, chosen by ", SV_FMT(e->plan->name));
     else
@@ -97,11 +97,11 @@ bool explain_choice(const struct explained_rule *e, struct buf *out)
 {
     if (e->override)
         add_override(e->override, out);
-    else if (e->rule->plan_count > 0)
+    else if (e->rule->rest->plan_count > 0)
         add_plan(e, out);
     else if (e->rule->unlimited)
         buf_add(out, SV("it has `limits: none`, and limits nothing"));
-    return e->override || e->rule->plan_count > 0 || e->rule->unlimited;
+    return e->override || e->rule->rest->plan_count > 0 || e->rule->unlimited;
 }
 
 bool explain_where(const struct explained_rule *e, bool has_store, struct buf *out)

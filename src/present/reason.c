@@ -48,7 +48,7 @@ static void add_path_list(struct buf *out, const struct rule_path *paths, size_t
     for (size_t i = 0; i < count && i < PATHS_SHOWN; i++) {
         buf_add(out, weir_str(i ? ", " : ""));
         buf_add(out, weir_str(paths[i].is_regex ? "regex " : ""));
-        buf_add(out, paths[i].text);
+        buf_add(out, rule_path_text(&paths[i]));
     }
     buf_add(out, weir_str(count > PATHS_SHOWN ? ", ..." : ""));
 }
@@ -61,7 +61,7 @@ static void add_paths(struct buf *out, const struct rule_match *match)
     }
     if (match->not_path_count > 0) {
         buf_add(out, match->path_count > 0 ? SV(", or fits ") : SV("the path fits "));
-        add_path_list(out, match->not_paths, match->not_path_count);
+        add_path_list(out, rule_not_paths(match), match->not_path_count);
         buf_add(out, SV(", which the rule excludes"));
     }
 }
@@ -119,7 +119,7 @@ void explain_reason(const struct explained_rule *rule, const struct weir_request
         buf_add(out, SV("it is off"));
         break;
     case MATCH_EXPIRED:
-        add_expiry(out, rule->rule->expires_us);
+        add_expiry(out, rule->rule->rest->expires_us);
         break;
     case MATCH_EXCEPT_IP:
     case MATCH_EXCEPT_USER:

@@ -82,6 +82,16 @@ static void keep(struct rewriter *w, const char *text, size_t len, sv *ret)
     w->failed = w->failed || !ret->ptr;
 }
 
+/* Rules share lists, which never change. */
+static void *copy_list(struct rewriter *w, const void *from, size_t size)
+{
+    void *copy = size > 0 ? arena_alloc(&w->rules->arena, size) : NULL;
+    if (copy)
+        memcpy(copy, from, size);
+    w->failed = w->failed || (size > 0 && !copy);
+    return copy;
+}
+
 static void rewrite_network(const struct rewriter *w, struct cidr *cidr)
 {
     cidr->ip = pseudonym_ip(w->key, &cidr->ip);
@@ -140,16 +150,30 @@ static void rewrite_except(struct rewriter *w, const struct rule_except *except)
 }
 
 /* Values of conditions are compared as they are written, and a header without the blanks around it. */
-static void rewrite_values(struct rewriter *w, enum attribute attribute, const struct rule_values *values)
+static void rewrite_values(struct rewriter *w, enum attribute attribute, struct rule_values *values)
 {
     char out[PSEUDONYM_TEXT_MAX];
-    for (size_t i = 0; i < values->count; i++) {
-        struct rule_value *value = &values->list[i];
+    struct rule_value *list = copy_list(w, values->list, values->count * sizeof *list);
+    for (size_t i = 0; list && i < values->count; i++) {
+        struct rule_value *value = &list[i];
         if (value->kind == VALUE_NETWORK)
             rewrite_network(w, &value->network);
         else if (value->text.len > 0)
             keep(w, out, pseudonym_text(pseudonym_hash(w->key, attribute, value->text), out), &value->text);
     }
+    values->list = list ? list : values->list;
+}
+
+static void rewrite_conditions(struct rewriter *w, struct rule_match *match)
+{
+    struct rule_condition *list = copy_list(w, match->conditions, match->condition_count * sizeof *list);
+    for (size_t i = 0; list && i < match->condition_count; i++) {
+        if (!pseudonym_hides(list[i].attribute))
+            continue;
+        rewrite_values(w, list[i].attribute, &list[i].is);
+        rewrite_values(w, list[i].attribute, &list[i].is_not);
+    }
+    match->conditions = list ? list : match->conditions;
 }
 
 static bool has_pattern(const struct rule_values *values)
@@ -170,8 +194,8 @@ static const char *why_not(const struct rule *rule)
         if (rule->ignore_case && c->attribute == ATTR_HEADER && c->is.count + c->is_not.count > 0)
             return "it ignores case in the value of a header, and these are hashed";
     }
-    if (rule->ignore_case && rule->plan_count > 0 && rule->plan.attribute != ATTR_IP &&
-        pseudonym_hides(rule->plan.attribute))
+    if (rule->ignore_case && rule->rest->plan_count > 0 && rule->rest->plan.attribute != ATTR_IP &&
+        pseudonym_hides(rule->rest->plan.attribute))
         return "it ignores case in the name of a plan, and these are hashed";
     return NULL;
 }
@@ -183,15 +207,9 @@ static void rewrite_rule(struct rewriter *w, struct rule *rule)
         w->each(rule->id, why, w->data);
         rule_disable(rule);
     }
-    for (size_t i = 0; i < rule->match.condition_count; i++) {
-        const struct rule_condition *c = &rule->match.conditions[i];
-        if (!pseudonym_hides(c->attribute))
-            continue;
-        rewrite_values(w, c->attribute, &c->is);
-        rewrite_values(w, c->attribute, &c->is_not);
-    }
-    for (size_t i = 0; i < rule->plan_count; i++)
-        rewrite_value(w, &rule->plan, &rule->plans[i].name);
+    rewrite_conditions(w, &rule->match);
+    for (size_t i = 0; i < rule->rest->plan_count; i++)
+        rewrite_value(w, &rule->rest->plan, &rule->rest->plans[i].name);
     rewrite_except(w, &rule->rest->except);
 }
 

@@ -76,6 +76,7 @@ static const char *value_allowed(const struct rule_by *by)
 bool by_value(const struct settings *settings, const struct rule_by *by, sv text, struct arena *arena, sv *ret,
               const char **ret_allowed)
 {
+    CLEANUP(arena_done) struct arena scratch = { 0 };
     char room[IP_TEXT_MAX + 4];
     sv value = text;
     *ret_allowed = value_allowed(by);
@@ -88,7 +89,7 @@ bool by_value(const struct settings *settings, const struct rule_by *by, sv text
     else if ((by->attribute == ATTR_PATH || by->attribute == ATTR_ROUTE) && !sv_starts(text, SV("/")))
         value = (sv){ 0 };
     else if (by->attribute == ATTR_DESCRIPTOR && by->name.len == 0)
-        value = descriptor_value(text, arena);
+        value = descriptor_value(text, &scratch);
     bool entry = by_may_be_empty(by);
     if ((value.len == 0 && !entry) || value.len > by_value_max(by) || (entry && sv_eq(value, NO_VALUE)))
         return false;
@@ -111,12 +112,17 @@ bool same_values(const sv *a, size_t a_count, const sv *b, size_t b_count)
     return same;
 }
 
+bool same_by_lists(const struct rule_by *a, size_t a_count, const struct rule_by *b, size_t b_count)
+{
+    bool same = a_count == b_count;
+    for (size_t i = 0; a != b && same && i < a_count; i++)
+        same = a[i].attribute == b[i].attribute && sv_eq(a[i].name, b[i].name);
+    return same;
+}
+
 bool rule_same_by(const struct rule *a, const struct rule *b)
 {
-    bool same = a->by_count == b->by_count;
-    for (size_t i = 0; same && i < a->by_count; i++)
-        same = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].name, b->by[i].name);
-    return same;
+    return same_by_lists(a->by, a->by_count, b->by, b->by_count);
 }
 
 int override_compare(const struct rule_override *a, const struct rule_override *b)
@@ -158,7 +164,7 @@ static int wrong_count(const struct rule *rule, struct weir_error *error)
     if (rule->by_count == 0)
         return err_set(error, WEIR_E_INVALID, "rule %.*s counts for all together, so it has no subjects", SV_FMT(rule->id));
     return err_set(error, WEIR_E_INVALID,
-                   "rule %.*s counts by %.*s: the subject must have %zu values, joined by commas in this order, with %%2C "
+                   "rule %.*s counts by %.*s: the subject must have %d values, joined by commas in this order, with %%2C "
                    "for a comma and %%25 for %% inside a value",
                    SV_FMT(rule->id), SV_FMT(buf_sv(&names)), rule->by_count);
 }
@@ -166,16 +172,16 @@ static int wrong_count(const struct rule *rule, struct weir_error *error)
 int override_subject_split(const struct settings *settings, const struct rule *rule, sv text, struct arena *arena,
                            sv ret_values[RULE_BY_MAX], struct weir_error *error)
 {
-    char *room = arena_alloc(arena, text.len + 1);
+    CLEANUP_FREE char *room = NULL; /* for one of several values */
     size_t commas = 0;
     for (size_t i = 0; i < text.len; i++)
         commas += text.ptr[i] == ',';
-    if (!room)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     if (rule->by_count == 1 && by_may_be_empty(&rule->by[0]) && sv_eq(text, NO_VALUE))
         text = SV("");
-    if (rule->by_count == 0 || (rule->by_count > 1 && commas != rule->by_count - 1))
+    if (rule->by_count == 0 || (rule->by_count > 1 && commas != (size_t)rule->by_count - 1))
         return wrong_count(rule, error);
+    if (rule->by_count > 1 && !(room = cleanup_calloc(text.len + 1, 1)))
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < rule->by_count; i++) {
         const char *allowed;
         sv value = rule->by_count == 1 ? text : sv_cut(&text, ',');

@@ -28,13 +28,17 @@ static void report_attribute(struct reader *r, const struct node *node, sv text)
 bool read_entry_name(struct reader *r, const struct node *node, sv text, sv *ret)
 {
     const char *allowed;
-    char *room = reader_alloc(r, 3 * text.len + 1);
+    sv name;
+    char *room = arena_text(r->scratch, 3 * text.len + 1);
+    r->no_memory = r->no_memory || !room;
     if (!room)
         return false;
-    bool good = descriptor_name_read(text, room, ret, &allowed);
-    if (!good)
+    if (!descriptor_name_read(text, room, &name, &allowed)) {
         report_error(r, node->line, "%s, not %s", allowed, shown_node(r, node));
-    return good;
+        return false;
+    }
+    *ret = reader_copy(r, name);
+    return true;
 }
 
 void read_attribute(struct reader *r, const struct node *node, void *ret)
@@ -66,30 +70,19 @@ static bool same_by(const void *one, const void *two)
     return a->attribute < ATTRIBUTE_COUNT && a->attribute == b->attribute && sv_eq(a->name, b->name);
 }
 
-static bool same_lists(const struct rule_by *a, const struct rule_by *b, size_t count)
-{
-    bool same = true;
-    for (size_t i = 0; same && i < count; i++)
-        same = same_by(&a[i], &b[i]);
-    return same;
-}
-
 void read_by(struct reader *r, const struct node *node, void *ret)
 {
     static const struct list list = {
         .read = read_attribute, .size = sizeof(struct rule_by), .max = RULE_BY_MAX, .same = same_by
     };
     struct rule *rule = ret;
-    rule->by = read_list(r, node, &list, &rule->by_count);
-    if (!rule->by)
-        return;
-    /* Most rules count by the same as the one before: they share the list. */
-    if (rule->by_count == r->last_by_count && same_lists(rule->by, r->last_by, rule->by_count)) {
-        arena_back(&r->rules->arena, rule->by);
-        rule->by = r->last_by;
-    }
-    r->last_by = rule->by;
-    r->last_by_count = rule->by_count;
+    size_t count = 0;
+    struct arena_mark before = arena_mark(&r->rules->arena);
+    const struct rule_by *by = read_list(r, node, &list, &count);
+    rule->by = share_by(&r->shared, by, count);
+    if (rule->by != by)
+        arena_back(&r->rules->arena, &before);
+    rule->by_count = (uint8_t)count;
 }
 
 /* ---- except ---- */

@@ -5,12 +5,13 @@
 
 struct copier {
     struct arena *arena;
+    struct shared_lists *shared;
     bool failed;
 };
 
 static sv copy_text(struct copier *c, sv text)
 {
-    sv copy = arena_copy(c->arena, text);
+    sv copy = text.len > 0 ? arena_copy(c->arena, text) : SV("");
     c->failed = c->failed || !copy.ptr;
     return copy;
 }
@@ -63,68 +64,113 @@ static void copy_reject(struct copier *c, struct rule_reject *reject)
 
 static void copy_values(struct copier *c, struct rule_values *values)
 {
-    values->list = copy_bytes(c, values->list, values->count * sizeof *values->list);
-    for (size_t i = 0; values->list && i < values->count; i++)
-        if (values->list[i].kind != VALUE_NETWORK)
-            values->list[i].text = copy_text(c, values->list[i].text);
+    struct rule_value *list = values->count > 0 ? copy_bytes(c, values->list, values->count * sizeof *values->list) : NULL;
+    for (size_t i = 0; list && i < values->count; i++)
+        if (list[i].kind != VALUE_NETWORK)
+            list[i].text = copy_text(c, list[i].text);
+    values->list = list;
+}
+
+static const struct rule_condition *copy_conditions(struct copier *c, const struct rule_condition *from, size_t count)
+{
+    struct arena_mark before = arena_mark(c->arena);
+    struct rule_condition *conditions =
+        count > 0 ? copy_items(c, from, count, sizeof *from, offsetof(struct rule_condition, name)) : NULL;
+    for (size_t i = 0; conditions && i < count; i++) {
+        copy_values(c, &conditions[i].is);
+        copy_values(c, &conditions[i].is_not);
+    }
+    if (c->failed)
+        return NULL;
+    const struct rule_condition *shared = share_conditions(c->shared, conditions, count);
+    if (shared != conditions)
+        arena_back(c->arena, &before);
+    return shared;
+}
+
+const struct rule_condition *conditions_copy(struct arena *arena, struct shared_lists *shared,
+                                             const struct rule_condition *from, size_t count)
+{
+    struct copier c = { arena, shared };
+    return copy_conditions(&c, from, count);
 }
 
 static void copy_match(struct copier *c, struct rule_match *m)
 {
-    m->conditions =
-        copy_items(c, m->conditions, m->condition_count, sizeof *m->conditions, offsetof(struct rule_condition, name));
-    for (size_t i = 0; m->conditions && i < m->condition_count; i++) {
-        copy_values(c, &m->conditions[i].is);
-        copy_values(c, &m->conditions[i].is_not);
-    }
-    m->paths = copy_items(c, m->paths, m->path_count, sizeof *m->paths, offsetof(struct rule_path, text));
-    m->not_paths = copy_items(c, m->not_paths, m->not_path_count, sizeof *m->not_paths, offsetof(struct rule_path, text));
+    m->conditions = copy_conditions(c, m->conditions, m->condition_count);
+    size_t paths = (size_t)m->path_count + m->not_path_count;
+    m->paths = paths > 0 ? copy_bytes(c, m->paths, paths * sizeof *m->paths) : NULL;
+    for (size_t i = 0; m->paths && i < paths; i++)
+        m->paths[i].text = copy_text(c, rule_path_text(&m->paths[i])).ptr;
 }
 
-static struct rule_limit *copy_limits(struct copier *c, struct rules *into, const struct rule_limit *from, size_t count)
+static const struct rule_limit *copy_limits(struct copier *c, struct rules *into, const struct rule_limit *from,
+                                            size_t count)
 {
+    struct arena_mark before = arena_mark(c->arena);
     struct rule_limit *limits = copy_items(c, from, count, sizeof *from, offsetof(struct rule_limit, name));
     for (size_t i = 0; limits && i < count; i++) {
         limits[i].cost_unit = copy_text(c, limits[i].cost_unit);
         if (limits[i].zone)
             c->failed = !(limits[i].zone = zone_copy(into, limits[i].zone)) || c->failed;
     }
-    return limits;
+    if (c->failed)
+        return NULL;
+    const struct rule_limit *shared = share_limits(c->shared, limits, count);
+    if (shared != limits)
+        arena_back(c->arena, &before); /* zones stay, as in read_limit_list() */
+    return shared;
 }
 
-static const struct rule_rest *copy_rest(struct copier *c, const struct rule_rest *from)
+static const struct rule_by *copy_by(struct copier *c, const struct rule_by *from, size_t count)
+{
+    struct arena_mark before = arena_mark(c->arena);
+    const struct rule_by *by = copy_items(c, from, count, sizeof *from, offsetof(struct rule_by, name));
+    const struct rule_by *shared = share_by(c->shared, by, count);
+    if (shared != by)
+        arena_back(c->arena, &before);
+    return shared;
+}
+
+static const struct rule_rest *copy_rest(struct copier *c, struct rules *into, const struct rule_rest *from)
 {
     if (from == &rule_no_rest)
         return from;
+    struct arena_mark before = arena_mark(c->arena);
     struct rule_rest rest = *from;
+    rest.plan.name = copy_text(c, rest.plan.name);
+    rest.plans = copy_items(c, rest.plans, rest.plan_count, sizeof *rest.plans, offsetof(struct rule_plan, name));
+    for (size_t i = 0; rest.plans && i < rest.plan_count; i++)
+        rest.plans[i].limits = copy_limits(c, into, rest.plans[i].limits, rest.plans[i].limit_count);
     rest.file = copy_text(c, rest.file);
     rest.replaces = copy_texts(c, rest.replaces, rest.replace_count);
     copy_except(c, &rest.except);
     copy_reject(c, &rest.reject);
-    return copy_bytes(c, &rest, sizeof rest);
+    const struct rule_rest *copy = copy_bytes(c, &rest, sizeof rest),
+                           *shared = c->failed ? copy : share_rest(c->shared, copy);
+    if (shared != copy)
+        arena_back(c->arena, &before);
+    return shared;
 }
 
 /* NULL: no memory. */
-static struct rule *copy_rule(struct rules *into, const struct rule *from)
+static struct rule *copy_rule(struct rules *into, struct shared_lists *shared, const struct rule *from)
 {
-    struct copier c = { &into->arena };
+    struct copier c = { &into->arena, shared };
     struct rule rule = *from;
     rule.id = copy_text(&c, rule.id);
     copy_match(&c, &rule.match);
-    rule.by = copy_items(&c, rule.by, rule.by_count, sizeof *rule.by, offsetof(struct rule_by, name));
+    rule.by = copy_by(&c, rule.by, rule.by_count);
     rule.limits = copy_limits(&c, into, rule.limits, rule.limit_count);
-    rule.plan.name = copy_text(&c, rule.plan.name);
-    rule.plans = copy_items(&c, rule.plans, rule.plan_count, sizeof *rule.plans, offsetof(struct rule_plan, name));
-    for (size_t i = 0; rule.plans && i < rule.plan_count; i++)
-        rule.plans[i].limits = copy_limits(&c, into, rule.plans[i].limits, rule.plans[i].limit_count);
-    rule.rest = copy_rest(&c, rule.rest);
+    rule.rest = copy_rest(&c, into, rule.rest);
     struct rule *copy = copy_bytes(&c, &rule, sizeof rule);
     return c.failed ? NULL : copy;
 }
 
-static bool copy_override(struct rules *into, const struct rule_override *from, sv rule, struct rule_override *ret)
+static bool copy_override(struct rules *into, struct shared_lists *shared, const struct rule_override *from, sv rule,
+                          struct rule_override *ret)
 {
-    struct copier c = { &into->arena };
+    struct copier c = { &into->arena, shared };
     *ret = *from;
     ret->rule = rule;
     ret->values = copy_texts(&c, from->values, from->value_count);
@@ -160,8 +206,9 @@ struct merge {
     struct rules *fresh;
     const struct rules *last;
     struct id_entry *fresh_ids, *last_ids;
-    bool *taken;               /* by index in `last` */
-    struct restored *restored; /* by their place */
+    struct shared_lists *shared; /* of what is copied */
+    bool *taken;                 /* by index in `last` */
+    struct restored *restored;   /* by their place */
     size_t count;
 };
 
@@ -204,7 +251,7 @@ static bool put_together(struct merge *m)
     struct rule **merged = ARENA_ARRAY(&fresh->lists, struct rule *, total);
     for (size_t i = 0; merged && i <= fresh->rule_count; i++) {
         for (; next < m->count && (m->restored[next].before <= i || i == fresh->rule_count); next++)
-            if (!(merged[out++] = copy_rule(fresh, m->last->rules[m->restored[next].last_index])))
+            if (!(merged[out++] = copy_rule(fresh, m->shared, m->last->rules[m->restored[next].last_index])))
                 return false;
         if (i < fresh->rule_count)
             merged[out++] = fresh->rules[i];
@@ -291,8 +338,8 @@ static bool put_overrides_together(struct override_merge *o)
     if (count)
         memcpy(merged, fresh->overrides, count * sizeof *merged);
     for (size_t i = 0; i < last->override_count; i++)
-        if (o->stays[i] &&
-            !copy_override(fresh, &last->overrides[i], rule_of_last(o, &last->overrides[i])->id, &merged[count++]))
+        if (o->stays[i] && !copy_override(fresh, o->m->shared, &last->overrides[i],
+                                          rule_of_last(o, &last->overrides[i])->id, &merged[count++]))
             return false;
     fresh->overrides = merged;
     fresh->override_count = count;
@@ -441,7 +488,8 @@ int rules_keep_last_good(struct rules *fresh, const struct rules_report *report,
     struct settings settings;
     if (!fresh_ids || !last_ids || !taken || !restored || !settings_copy(&fresh->arena, &last->settings, &settings))
         return WEIR_E_NO_MEMORY;
-    struct merge m = { fresh, last, fresh_ids, last_ids, taken, restored, 0 };
+    CLEANUP(shared_lists_done) struct shared_lists shared = { 0 };
+    struct merge m = { fresh, last, fresh_ids, last_ids, &shared, taken, restored, 0 };
     choose(&m, report);
     struct rules before = *fresh;
     if (!put_together(&m) || !keep_overrides(&m, report)) {

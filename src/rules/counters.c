@@ -106,16 +106,19 @@ static void check_leased_limits(struct reader *r, const struct node *node, const
 void read_lease(struct reader *r, const struct node *node, void *ret)
 {
     struct rule *rule = ret;
-    read_lease_value(r, node, &rule->lease);
-    if (!rule->lease.on)
+    struct rule_lease lease = { .on = false };
+    read_lease_value(r, node, &lease);
+    if (!lease.on)
         return;
+    struct rule_rest *rest = reader_rest(r, rule);
+    rest->lease = lease;
     if (rule->counters == COUNTERS_LOCAL)
         report_error(r, node->line, "needs counters that hosts share, not `counters: local`; leave one of the two out");
     else
         rule->counters = COUNTERS_SHARED;
     check_leased_limits(r, node, rule->limits, rule->limit_count);
-    for (size_t i = 0; i < rule->plan_count; i++)
-        check_leased_limits(r, node, rule->plans[i].limits, rule->plans[i].limit_count);
+    for (size_t i = 0; i < rest->plan_count; i++)
+        check_leased_limits(r, node, rest->plans[i].limits, rest->plans[i].limit_count);
 }
 
 /* ---- counters and on_store_failure ---- */
@@ -142,14 +145,14 @@ void read_on_failure(struct reader *r, const struct node *node, void *ret)
 
 void read_hold_max(struct reader *r, const struct node *node, void *ret)
 {
-    uint32_t *percent = ret;
+    struct rule_rest *rest = reader_rest(r, ret);
     sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
     bool sign = text.len > 0 && text.ptr[text.len - 1] == '%';
     sv number = sign ? sv_trim(sv_of(text.ptr, text.len - 1)) : text;
     uint64_t value = 0;
     bool good = number.len > 0 && number.ptr[0] != '0' && sv_u64(number, 100, &value);
     if (good && sign)
-        *percent = (uint32_t)value;
+        rest->hold_max_percent = (uint32_t)value;
     else if (good)
         report_error(r, node->line, "must be " HOLD_SHARES "; %s has no percent sign", shown_node(r, node));
     else

@@ -13,7 +13,7 @@ static void *noted(struct reader *r, void *ptr)
 
 void *reader_alloc(struct reader *r, size_t size)
 {
-    return noted(r, arena_alloc(&r->rules->arena, size));
+    return noted(r, arena_alloc(r->arena, size));
 }
 
 void *reader_list(struct reader *r, size_t size)
@@ -23,7 +23,7 @@ void *reader_list(struct reader *r, size_t size)
 
 sv reader_copy(struct reader *r, sv text)
 {
-    sv copy = arena_copy(&r->rules->arena, text);
+    sv copy = arena_copy(r->arena, text);
     if (!copy.ptr)
         r->no_memory = true;
     return copy;
@@ -46,17 +46,29 @@ sv reader_copy_upper(struct reader *r, sv text)
     return copy;
 }
 
-const struct rule_rest rule_no_rest = { 0 };
+const struct rule_rest rule_no_rest = { .expires_us = RULE_NEVER_EXPIRES };
 
 struct rule_rest *reader_rest(struct reader *r, struct rule *rule)
 {
-    if (rule->rest == &rule_no_rest) {
-        struct rule_rest *rest = reader_alloc(r, sizeof *rest);
-        if (!rest)
-            return NULL;
-        rule->rest = rest;
-    }
-    return (struct rule_rest *)rule->rest;
+    if (rule->rest == &rule_no_rest)
+        r->rest = rule_no_rest;
+    rule->rest = &r->rest;
+    return &r->rest;
+}
+
+void reader_keep_rest(struct reader *r, struct rule *rule)
+{
+    if (rule->rest == &rule_no_rest)
+        return;
+    struct arena_mark before = arena_mark(r->arena);
+    struct rule_rest *rest = reader_alloc(r, sizeof *rest);
+    rule->rest = &rule_no_rest;
+    if (!rest)
+        return;
+    *rest = r->rest;
+    rule->rest = share_rest(&r->shared, rest);
+    if (rule->rest != rest)
+        arena_back(r->arena, &before);
 }
 
 /* ---- where we are ---- */
@@ -81,9 +93,14 @@ size_t path_field(struct reader *r, sv name)
 size_t path_index(struct reader *r, size_t index)
 {
     size_t before = r->path_len;
-    char text[32];
-    int n = snprintf(text, sizeof text, "[%zu]", index);
-    path_add(r, sv_of(text, (size_t)n));
+    char text[24]; /* by hand: snprintf() would take longer than reading the element */
+    char *end = text + sizeof text, *at = end;
+    *--at = ']';
+    do
+        *--at = (char)('0' + index % 10);
+    while ((index /= 10) > 0);
+    *--at = '[';
+    path_add(r, sv_of(at, (size_t)(end - at)));
     return before;
 }
 
@@ -220,8 +237,14 @@ static bool check_count(struct reader *r, const struct node *node, size_t count,
 
 void *read_list(struct reader *r, const struct node *node, const struct list *list, size_t *ret_count)
 {
+    return read_list_in(r, node, list, r->arena, ret_count);
+}
+
+void *read_list_in(struct reader *r, const struct node *node, const struct list *list, struct arena *arena,
+                   size_t *ret_count)
+{
     size_t count = node->kind == NODE_LIST ? node->count : 1, errors = r->errors;
-    char *items = check_count(r, node, count, list) ? reader_alloc(r, count * list->size) : NULL;
+    char *items = check_count(r, node, count, list) ? noted(r, arena_alloc(arena, count * list->size)) : NULL;
     struct walk walk = walk_list(node);
     const struct node *item;
     for (size_t i = 0; items && (item = walk_next(r, &walk)); i++) {

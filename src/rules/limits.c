@@ -516,10 +516,11 @@ static void give_names(struct reader *r, const struct node *node, struct rule_li
             continue;
         char name[WEIR_NAME_MAX];
         const char *made = default_name(r, limit);
-        int n = snprintf(name, sizeof name, "%s", made), number = 1;
-        while (name_taken(limits, count, sv_of(name, (size_t)n)))
-            n = snprintf(name, sizeof name, "%s-%d", made, ++number);
-        limit->name = number > 1 ? reader_copy(r, sv_of(name, (size_t)n)) : weir_str(made);
+        sv free_name = weir_str(made);
+        int number = 1;
+        while (name_taken(limits, count, free_name))
+            free_name = sv_of(name, (size_t)snprintf(name, sizeof name, "%s-%d", made, ++number));
+        limit->name = number > 1 ? reader_copy(r, free_name) : free_name;
         if (number > 1) {
             size_t before = path_index(r, i);
             report_advice(r, line[i],
@@ -569,14 +570,20 @@ static void read_limit(struct reader *r, const struct node *node, void *ret)
         advise_on_zero(r, node);
 }
 
-struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count)
+const struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count)
 {
     static const struct list list = { read_limit, sizeof(struct rule_limit), 1, RULE_LIMITS_MAX,
                                       "a rule needs at least one limit, such as \"10 per 60s\"" };
+    struct arena_mark before = arena_mark(&r->rules->arena);
     struct rule_limit *limits = read_list(r, node, &list, ret_count);
-    if (limits)
-        give_names(r, node, limits, *ret_count);
-    return limits;
+    if (!limits)
+        return NULL;
+    give_names(r, node, limits, *ret_count);
+    const struct rule_limit *shared = share_limits(&r->shared, limits, *ret_count);
+    /* No zone of the set is given back: if the list has one that is new, no earlier list is equal. */
+    if (shared != limits)
+        arena_back(&r->rules->arena, &before);
+    return shared;
 }
 
 /* ---- limits: given, limits: none ---- */
@@ -584,16 +591,6 @@ struct rule_limit *read_limit_list(struct reader *r, const struct node *node, si
 static bool says(const struct node *node, const char *word)
 {
     return node->kind == NODE_SCALAR && sv_eq(sv_trim(node->text), weir_str(word));
-}
-
-static void read_given(struct reader *r, struct rule *rule)
-{
-    struct rule_limit *limit = reader_alloc(r, sizeof *limit);
-    if (!limit)
-        return;
-    *limit = (struct rule_limit){ .name = SV("given"), .algorithm = LIMIT_CALENDAR, .given = true };
-    rule->limits = limit;
-    rule->limit_count = 1;
 }
 
 /* Fields that have no meaning without limits of the rule's own. */
@@ -614,11 +611,16 @@ void check_limit_words(struct reader *r, const struct node *node, const struct r
 
 void read_limits(struct reader *r, const struct node *node, void *ret)
 {
+    static const struct rule_limit given = { .name = { "given", 5 }, .algorithm = LIMIT_CALENDAR, .given = true };
     struct rule *rule = ret;
-    if (says(node, "none"))
+    if (says(node, "none")) {
         rule->unlimited = true;
-    else if (says(node, "given"))
-        read_given(r, rule);
-    else
-        rule->limits = read_limit_list(r, node, &rule->limit_count);
+    } else if (says(node, "given")) {
+        rule->limits = &given;
+        rule->limit_count = 1;
+    } else {
+        size_t count = 0;
+        rule->limits = read_limit_list(r, node, &count);
+        rule->limit_count = (uint8_t)count;
+    }
 }

@@ -11,7 +11,9 @@ enum override_field { RULE, BY, LIMITS, DENY, UNLIMITED, EXPIRES, WHY, OVERRIDE_
 static void read_override_limits(struct reader *r, const struct node *node, void *ret)
 {
     struct rule_override *o = ret;
-    o->limits = read_limit_list(r, node, &o->limit_count);
+    size_t count = 0;
+    o->limits = read_limit_list(r, node, &count);
+    o->limit_count = (uint8_t)count;
 }
 
 static void read_true(struct reader *r, const struct node *node, void *ret)
@@ -72,7 +74,7 @@ static void read_kind(struct reader *r, const struct node *node, const struct no
     read_field(r, &override_fields[DENY], nodes[DENY], &deny);
     read_field(r, &override_fields[UNLIMITED], nodes[UNLIMITED], &unlimited);
     ret->kind = deny ? OVERRIDE_DENY : unlimited ? OVERRIDE_UNLIMITED : OVERRIDE_LIMITS;
-    if (rule && rule->lease.on)
+    if (rule && rule->rest->lease.on)
         check_leased(r, node, ret);
 }
 
@@ -252,18 +254,17 @@ bool overrides_name(struct override_reader *o, const struct rule_row *row)
     r->override_rule = text ? row->id : (sv){ 0 };
     r->override_values = &row->subject;
     r->override_value_count = text && row->subject.len > 0;
-    sv *values = reader_alloc(r, RULE_BY_MAX * sizeof *values);
     const struct rule *rule = text ? find_rule(o, 0, row->id) : NULL;
     int code = row->subject.len > 0 ? -1 : 0;
     if (!text)
         report_error(r, 0, "the rule or the subject is not UTF-8, or has a NUL character");
-    if (rule && values && code < 0)
-        code = override_subject_split(&r->rules->settings, rule, row->subject, &r->rules->arena, values, &error);
+    if (rule && code < 0)
+        code = override_subject_split(&r->rules->settings, rule, row->subject, &r->rules->arena, o->values, &error);
     if (code == WEIR_E_NO_MEMORY)
         r->no_memory = true;
     else if (code < 0 && rule)
         report_error(r, 0, "%s", error.text);
-    r->override_values = values;
+    r->override_values = o->values;
     r->override_value_count = rule && row->subject.len > 0 && code == 0 ? rule->by_count : 0;
     if (rule && code == 0 && row->fault.len > 0)
         report_error(r, 0, "%.*s", SV_FMT(row->fault));

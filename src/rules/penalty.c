@@ -72,7 +72,5 @@ void read_penalty(struct reader *r, const struct node *node, void *ret)
             r, node->line,
             "penalises everybody together, because the rule has no `by`; count by ip, user or key to penalise those who "
             "are refused");
-    struct rule_rest *rest = reader_rest(r, rule);
-    if (rest)
-        rest->penalty = penalty;
+    reader_rest(r, rule)->penalty = penalty;
 }

@@ -3,8 +3,7 @@
 
 void read_plan(struct reader *r, const struct node *node, void *ret)
 {
-    struct rule *rule = ret;
-    read_attribute(r, node, &rule->plan);
+    read_attribute(r, node, &reader_rest(r, ret)->plan);
 }
 
 static bool same_name(const struct rule *rule, sv a, sv b)
@@ -23,20 +22,21 @@ static void read_plan_name(struct reader *r, const struct node *key, const struc
         return;
     }
     /* If `plan` is bad, that was reported, and the form of its values is unknown. */
-    bool known = rule->plan.attribute < ATTRIBUTE_COUNT;
-    if (known && !by_value(&r->rules->settings, &rule->plan, key->text, &r->rules->arena, &ret->name, &allowed)) {
+    const struct rule_by *plan = &rule->rest->plan;
+    bool known = plan->attribute < ATTRIBUTE_COUNT;
+    if (known && !by_value(&r->rules->settings, plan, key->text, &r->rules->arena, &ret->name, &allowed)) {
         r->no_memory = r->no_memory || !allowed;
         report_error(r, key->line, "must be a value of `plan`, %s, not %s", allowed ? allowed : "", shown_node(r, key));
     }
     /* As in `match`: get is GET. */
-    if (rule->plan.attribute == ATTR_METHOD && ret->name.len > 0)
+    if (plan->attribute == ATTR_METHOD && ret->name.len > 0)
         ret->name = reader_copy_upper(r, ret->name);
 }
 
-static void read_one_plan(struct reader *r, const struct node_item *item, struct rule *rule, struct rule_plan *ret)
+static void read_one_plan(struct reader *r, const struct node_item *item, const struct rule *rule, struct rule_plan *ret)
 {
     read_plan_name(r, item->key, rule, ret);
-    for (const struct rule_plan *other = rule->plans; other < ret; other++)
+    for (const struct rule_plan *other = rule->rest->plans; other < ret; other++)
         if (ret->name.len > 0 && same_name(rule, other->name, ret->name))
             report_error(r, item->key->line, "the plan %s is given twice", shown_node(r, item->key));
     size_t before = path_field(r, item->key->kind == NODE_SCALAR ? item->key->text : SV("?"));
@@ -84,14 +84,15 @@ static void compare_limits(struct reader *r, int line, const struct rule_limit *
 static void advise_on_limits(struct reader *r, const struct node *node, const struct rule *rule)
 {
     const struct node_item *item = node->first;
-    for (size_t i = 0; i < rule->plan_count && item; i++, item = item->next) {
-        const struct rule_plan *plan = &rule->plans[i];
+    const struct rule_rest *rest = rule->rest;
+    for (size_t i = 0; i < rest->plan_count && item; i++, item = item->next) {
+        const struct rule_plan *plan = &rest->plans[i];
         size_t before = path_field(r, plan->name);
         for (size_t k = 0; k < plan->limit_count; k++) {
             compare_limits(r, item->key->line, &plan->limits[k], rule->limits, rule->limit_count);
             for (size_t other = 0; other < i; other++)
-                compare_limits(r, item->key->line, &plan->limits[k], rule->plans[other].limits,
-                               rule->plans[other].limit_count);
+                compare_limits(r, item->key->line, &plan->limits[k], rest->plans[other].limits,
+                               rest->plans[other].limit_count);
         }
         path_end(r, before);
     }
@@ -100,6 +101,7 @@ static void advise_on_limits(struct reader *r, const struct node *node, const st
 void read_plans(struct reader *r, const struct node *node, void *ret)
 {
     struct rule *rule = ret;
+    struct rule_rest *rest = reader_rest(r, rule);
     size_t errors = r->errors;
     if (node->kind != NODE_MAP || node->count == 0) {
         report_error(r, node->line, "must be a mapping of plans to their limits, such as { free: [ \"100 per minute\" ] }");
@@ -109,12 +111,12 @@ void read_plans(struct reader *r, const struct node *node, void *ret)
         report_error(r, node->line, "%u plans are too many; at most %d", node->count, RULE_PLANS_MAX);
         return;
     }
-    rule->plans = reader_alloc(r, node->count * sizeof *rule->plans);
+    rest->plans = reader_alloc(r, node->count * sizeof *rest->plans);
     size_t count = 0;
-    for (const struct node_item *item = node->first; item && rule->plans; item = item->next)
-        read_one_plan(r, item, rule, &rule->plans[count++]);
-    if (r->errors == errors && rule->plan.attribute < ATTRIBUTE_COUNT) {
-        rule->plan_count = count;
+    for (const struct node_item *item = node->first; item && rest->plans; item = item->next)
+        read_one_plan(r, item, rule, &rest->plans[count++]);
+    if (r->errors == errors && rest->plan.attribute < ATTRIBUTE_COUNT) {
+        rest->plan_count = count;
         advise_on_limits(r, node, rule);
     }
 }
@@ -158,9 +160,9 @@ void check_plans(struct reader *r, const struct node *node, const struct rule *r
         report_error(r, plan->line, "plan: needs `plans`, such as { free: [ \"100 per minute\" ] }");
     else if (has_plans && !has_plan)
         report_error(r, plans->line, "plans: needs `plan`, the attribute that names the plan, such as \"header:X-Plan\"");
-    if (!has_plan || !has_plans || rule->plan_count == 0)
+    if (!has_plan || !has_plans || rule->rest->plan_count == 0)
         return;
-    advise_on_plan(r, plan, &rule->plan);
+    advise_on_plan(r, plan, &rule->rest->plan);
     if (!has_limits)
         report_advice(r, plans->line,
                       "plans: this rule does not limit requests that have none of these plans; add `limits` for them");

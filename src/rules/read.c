@@ -47,18 +47,19 @@ static void read_ignore_case(struct reader *r, const struct node *node, void *re
     read_bool(r, node, ret);
 }
 
+static void read_rule_expiry(struct reader *r, const struct node *node, void *ret)
+{
+    read_expiry(r, node, &reader_rest(r, ret)->expires_us);
+}
+
 static void read_rule_except(struct reader *r, const struct node *node, void *ret)
 {
-    struct rule_rest *rest = reader_rest(r, ret);
-    if (rest)
-        read_except(r, node, &rest->except);
+    read_except(r, node, &reader_rest(r, ret)->except);
 }
 
 static void read_rule_reject(struct reader *r, const struct node *node, void *ret)
 {
-    struct rule_rest *rest = reader_rest(r, ret);
-    if (rest)
-        read_reject(r, node, &rest->reject);
+    read_reject(r, node, &reader_rest(r, ret)->reject);
 }
 
 /* In the order in which they are read: `plans` looks at the limits and at what a plan is, `lease` at all limits and the
@@ -73,14 +74,14 @@ static const struct field rule_fields[] = {
     { "plans", read_plans },
     { "mode", read_mode },
     { "enabled", read_enabled },
-    { "expires", read_expiry, offsetof(struct rule, expires_us) },
+    { "expires", read_rule_expiry },
     { "except", read_rule_except },
     { "reject", read_rule_reject },
     { "counters", read_counters },
     { "lease", read_lease },
     { "on_store_failure", read_on_failure },
     { "penalty", read_penalty },
-    { "hold_max", read_hold_max, offsetof(struct rule, hold_max_percent) },
+    { "hold_max", read_hold_max },
     { "replaces", read_replaces },
     { NULL },
 };
@@ -89,11 +90,12 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 {
     const struct node *id = node_get(node, SV("id"));
     size_t errors = r->errors;
-    *rule = (struct rule){ .line = line_in_file(r, node->line), .expires_us = RULE_NEVER_EXPIRES, .rest = &rule_no_rest };
+    *rule = (struct rule){ .line = line_in_file(r, node->line), .rest = &rule_no_rest };
     sv file = file_of_line(r, node->line);
-    struct rule_rest *rest = file.len > 0 ? reader_rest(r, rule) : NULL;
-    if (rest)
-        rest->file = reader_copy(r, file);
+    if (file.len > 0 && !sv_eq(file, r->file))
+        r->file = reader_copy(r, file);
+    if (file.len > 0)
+        reader_rest(r, rule)->file = r->file;
     r->rule_number++;
     r->rule_id = id && id_valid(id) ? id->text : (sv){ 0 };
     if (twin && id)
@@ -102,6 +104,7 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
     read_fields(r, node, rule_fields, rule);
     check_plans(r, node, rule);
     check_limit_words(r, node, rule);
+    reader_keep_rest(r, rule);
     return r->errors == errors;
 }
 
@@ -249,13 +252,16 @@ bool reader_begin(struct reader *r)
 {
     *r->report = (struct rules_report){ 0 };
     r->rules = calloc(1, sizeof *r->rules);
-    if (r->rules)
-        r->rules->settings.ipv6_prefix = 64;
-    return r->rules != NULL;
+    if (!r->rules)
+        return false;
+    r->rules->settings.ipv6_prefix = 64;
+    r->arena = &r->rules->arena;
+    return true;
 }
 
 struct rules *reader_end(struct reader *r)
 {
+    shared_lists_done(&r->shared);
     if (r->no_memory) {
         rules_report_done(r->report);
         rules_free(r->rules);

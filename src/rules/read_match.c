@@ -64,7 +64,7 @@ static void tidy_header(struct reader *r, const struct node *node, struct rule_v
     check_header_value(r, node->line, text);
 }
 
-/* A text in the form in which requests are compared with it. */
+/* Copies the text, which is that of the node, in the form in which requests are compared with it. */
 static void tidy(struct reader *r, const struct node *node, struct rule_value *value)
 {
     if (r->attribute == ATTR_METHOD)
@@ -78,7 +78,9 @@ static void tidy(struct reader *r, const struct node *node, struct rule_value *v
     else if (r->attribute == ATTR_HEADER)
         tidy_header(r, node, value);
     bool text = r->attribute != ATTR_METHOD && r->attribute != ATTR_HOST;
-    if (text && value->kind == VALUE_EQUAL && memchr(value->text.ptr, '*', value->text.len))
+    if (text)
+        value->text = reader_copy(r, value->text);
+    if (text && value->kind == VALUE_EQUAL && value->text.len > 0 && memchr(value->text.ptr, '*', value->text.len))
         report_advice(r, node->line, "a `*` in a plain value stands for itself; write { glob: %s } for a pattern",
                       shown_node(r, node));
 }
@@ -100,10 +102,10 @@ static size_t value_max(enum attribute attribute)
 
 static void read_one(struct reader *r, const struct node *node, enum value_kind kind, struct rule_value *value)
 {
-    sv text;
-    if (!read_text(r, node, r->attribute == ATTR_DESCRIPTOR ? 0 : 1, value_max(r->attribute), &text))
+    sv text = node->text;
+    if (!check_text(r, node, r->attribute == ATTR_DESCRIPTOR ? 0 : 1, value_max(r->attribute)))
         return;
-    bool glob = kind == VALUE_GLOB, star = memchr(text.ptr, '*', text.len), only = text.len > 0;
+    bool glob = kind == VALUE_GLOB, only = text.len > 0, star = only && memchr(text.ptr, '*', text.len);
     for (size_t i = 0; i < text.len; i++)
         only = only && text.ptr[i] == '*';
     *value = (struct rule_value){ .kind = glob && !star ? VALUE_EQUAL : kind, .text = text };
@@ -211,19 +213,26 @@ static void read_mapping(struct reader *r, const struct node *node, struct rule_
         path_end(r, before);
     }
     for (size_t i = FIELD_PREFIX; i <= FIELD_GLOB; i++) {
-        if (!nodes[i] || !(ret->is.list = reader_alloc(r, sizeof *ret->is.list)))
+        struct rule_value *value = nodes[i] ? reader_alloc(r, sizeof *value) : NULL;
+        if (!value)
             continue;
         size_t before = path_field(r, weir_str(fields[i].name));
-        read_one(r, nodes[i], i == FIELD_GLOB ? VALUE_GLOB : VALUE_PREFIX, ret->is.list);
-        ret->is.count = 1;
+        read_one(r, nodes[i], i == FIELD_GLOB ? VALUE_GLOB : VALUE_PREFIX, value);
+        ret->is = (struct rule_values){ value, 1 };
         path_end(r, before);
     }
     ret->presence = read_presence(r, node, nodes);
 }
 
-static void read_condition(struct reader *r, const struct node *node, struct rule_match *match, sv name)
+/* The conditions of a rule, in scratch: most rules have those of an earlier one. */
+struct condition_list {
+    struct rule_condition list[RULE_CONDITIONS_MAX];
+    size_t count;
+};
+
+static void read_condition(struct reader *r, const struct node *node, struct condition_list *conditions, sv name)
 {
-    struct rule_condition *condition = &match->conditions[match->condition_count++];
+    struct rule_condition *condition = &conditions->list[conditions->count++];
     *condition = (struct rule_condition){ .attribute = r->attribute, .name = name };
     if (node->kind == NODE_MAP)
         read_mapping(r, node, condition);
@@ -233,19 +242,19 @@ static void read_condition(struct reader *r, const struct node *node, struct rul
 
 /* The name of an entry, which another spelling may have given before. */
 static bool read_entry(struct reader *r, const struct node *node, const struct node_item *item,
-                       const struct rule_match *match, sv *ret)
+                       const struct condition_list *conditions, sv *ret)
 {
     if (!check_entry(r, node, item) || !read_entry_name(r, item->key, item->key->text, ret))
         return false;
-    for (size_t i = 0; i < match->condition_count; i++)
-        if (match->conditions[i].attribute == ATTR_DESCRIPTOR && sv_eq(match->conditions[i].name, *ret)) {
+    for (size_t i = 0; i < conditions->count; i++)
+        if (conditions->list[i].attribute == ATTR_DESCRIPTOR && sv_eq(conditions->list[i].name, *ret)) {
             report_error(r, item->key->line, "the entry %s is given twice", shown_text(r, *ret));
             return false;
         }
     return true;
 }
 
-static void read_named_conditions(struct reader *r, const struct node *node, struct rule_match *match)
+static void read_named_conditions(struct reader *r, const struct node *node, struct condition_list *conditions)
 {
     if (!check_named_map(r, node, r->attribute))
         return;
@@ -254,12 +263,12 @@ static void read_named_conditions(struct reader *r, const struct node *node, str
                      attribute_table[r->attribute].name.ptr);
     for (const struct node_item *item = node->first; item; item = item->next) {
         sv name;
-        if (r->attribute == ATTR_HEADER ? !check_header(r, node, item) : !read_entry(r, node, item, match, &name))
+        if (r->attribute == ATTR_HEADER ? !check_header(r, node, item) : !read_entry(r, node, item, conditions, &name))
             continue;
         if (r->attribute == ATTR_HEADER)
             name = reader_copy_lower(r, item->key->text);
         size_t before = path_field(r, item->key->text);
-        read_condition(r, item->value, match, name);
+        read_condition(r, item->value, conditions, name);
         path_end(r, before);
     }
 }
@@ -308,82 +317,100 @@ static bool is_text_pattern(struct reader *r, const struct node *node)
 
 static void read_path(struct reader *r, const struct node *node, void *ret)
 {
-    static const struct field fields[] = { { "regex", read_regex, offsetof(struct rule_path, text), .keep_null = true },
-                                           { NULL } };
-    struct rule_path *path = ret;
-    path->is_regex = node->kind == NODE_MAP;
-    if (!path->is_regex)
-        read_template(r, node, &path->text);
-    else if (!is_text_pattern(r, node) && read_fields(r, node, fields, path) && !path->text.ptr)
+    static const struct field fields[] = { { "regex", read_regex, .keep_null = true }, { NULL } };
+    sv text = { 0 };
+    bool is_regex = node->kind == NODE_MAP;
+    if (!is_regex)
+        read_template(r, node, &text);
+    else if (!is_text_pattern(r, node) && read_fields(r, node, fields, &text) && !text.ptr)
         report_error(r, node->line, "needs `regex`; or write a template such as /files/#/{name}");
+    *(struct rule_path *)ret = (struct rule_path){ text.ptr, (uint32_t)text.len, is_regex };
 }
 
-static struct rule_path *read_paths(struct reader *r, const struct node *node, size_t *ret_count)
+/* `arena`: where the list is, not its texts. */
+static struct rule_path *read_paths(struct reader *r, const struct node *node, struct arena *arena, uint16_t *ret_count)
 {
     static const struct list list = { read_path, sizeof(struct rule_path), 1, RULE_PATHS_MAX,
                                       "leave `path` out to match all" };
-    return read_list(r, node, &list, ret_count);
+    size_t count = 0;
+    struct rule_path *paths = read_list_in(r, node, &list, arena, &count);
+    *ret_count = (uint16_t)count;
+    return paths;
 }
 
-static void read_path_mapping(struct reader *r, const struct node *node, struct rule_match *match)
+static struct rule_path *join_paths(struct reader *r, const struct rule_path *paths, size_t count,
+                                    const struct rule_path *others, size_t other_count)
+{
+    if (count + other_count == 0)
+        return NULL;
+    struct rule_path *joined = reader_alloc(r, (count + other_count) * sizeof *joined);
+    if (joined && count > 0)
+        memcpy(joined, paths, count * sizeof *joined);
+    if (joined && other_count > 0)
+        memcpy(joined + count, others, other_count * sizeof *joined);
+    return joined;
+}
+
+static void read_path_mapping(struct reader *r, const struct node *node, struct rule_match *match,
+                              struct condition_list *conditions)
 {
     static const struct field fields[] = { COMMON_FIELDS, KEPT("regex"), { NULL } };
     const struct node *nodes[FIELDS] = { 0 };
+    struct rule_path *paths = NULL, *not_paths = NULL, one = { .is_regex = true };
     if (is_text_pattern(r, node))
         return;
     find_fields(r, node, fields, nodes);
     if (nodes[FIELD_IS] && nodes[FIELD_REGEX])
         one_of_them(r, node);
-    if (nodes[FIELD_REGEX] && (match->paths = reader_alloc(r, sizeof *match->paths))) {
+    if (nodes[FIELD_REGEX]) {
+        sv text = { 0 };
         size_t before = path_field(r, SV("regex"));
-        match->paths[0].is_regex = true;
-        match->path_count = 1;
-        read_regex(r, nodes[FIELD_REGEX], &match->paths[0].text);
+        read_regex(r, nodes[FIELD_REGEX], &text);
         path_end(r, before);
+        one.text = text.ptr;
+        one.length = (uint32_t)text.len;
+        paths = &one;
+        match->path_count = 1;
     }
     for (size_t i = FIELD_IS; i <= FIELD_NOT; i++) {
         size_t before = path_field(r, weir_str(fields[i].name));
         if (nodes[i] && i == FIELD_IS)
-            match->paths = read_paths(r, nodes[i], &match->path_count);
+            paths = read_paths(r, nodes[i], r->scratch, &match->path_count);
         else if (nodes[i])
-            match->not_paths = read_paths(r, nodes[i], &match->not_path_count);
+            not_paths = read_paths(r, nodes[i], r->scratch, &match->not_path_count);
         path_end(r, before);
     }
+    match->paths = join_paths(r, paths, match->path_count, not_paths, match->not_path_count);
     enum presence presence = read_presence(r, node, nodes);
     if (presence == ABSENT || (presence == PRESENT && match->path_count == 0))
-        match->conditions[match->condition_count++] =
-            (struct rule_condition){ .attribute = ATTR_PATH, .presence = presence };
+        conditions->list[conditions->count++] = (struct rule_condition){ .attribute = ATTR_PATH, .presence = presence };
 }
 
 /* ---- the whole ---- */
 
-static void read_condition_of(struct reader *r, const struct node *node, struct rule_match *match)
+static void read_condition_of(struct reader *r, const struct node *node, struct rule_match *match,
+                              struct condition_list *conditions)
 {
+    r->arena = r->attribute == ATTR_PATH ? &r->rules->arena : r->scratch;
     if (attribute_has_name(r->attribute))
-        read_named_conditions(r, node, match);
+        read_named_conditions(r, node, conditions);
     else if (r->attribute == ATTR_PATH && node->kind == NODE_MAP && node->count > 0)
-        read_path_mapping(r, node, match);
+        read_path_mapping(r, node, match, conditions);
     else if (r->attribute == ATTR_PATH)
-        match->paths = read_paths(r, node, &match->path_count);
+        match->paths = read_paths(r, node, r->arena, &match->path_count);
     else
-        read_condition(r, node, match, (sv){ 0 });
-}
-
-/* Returns how many conditions it may become. Paths that must match are not one, unless a mapping has them. */
-static size_t most_conditions(enum attribute attribute, const struct node *node)
-{
-    if (node->kind != NODE_MAP)
-        return attribute == ATTR_PATH ? 0 : 1;
-    return attribute_has_name(attribute) ? node->count : 1;
+        read_condition(r, node, conditions, (sv){ 0 });
+    r->arena = &r->rules->arena;
 }
 
 void read_match(struct reader *r, const struct node *node, void *ret)
 {
     struct rule_match *match = ret;
+    struct condition_list conditions;
     const struct node *nodes[ATTRIBUTE_COUNT] = { 0 };
     struct field fields[ATTRIBUTE_COUNT + 1] = { 0 };
     enum attribute attributes[ATTRIBUTE_COUNT];
-    size_t count = 0, most = 0;
+    size_t count = 0;
     if (node_is_null(node) || (node->kind == NODE_MAP && node->count == 0)) {
         report_error(r, node->line, "is empty; leave out `match` to match every request");
         return;
@@ -395,16 +422,18 @@ void read_match(struct reader *r, const struct node *node, void *ret)
             fields[count++] = (struct field)KEPT(attribute_table[i].name.ptr);
         }
     find_fields(r, node, fields, nodes);
-    for (size_t i = 0; i < count; i++)
-        if (nodes[i])
-            most += most_conditions(attributes[i], nodes[i]);
-    match->conditions = reader_alloc(r, most * sizeof *match->conditions);
-    for (size_t i = 0; match->conditions && i < count; i++) {
+    conditions.count = 0;
+    struct arena_mark before = arena_mark(r->scratch);
+    for (size_t i = 0; i < count; i++) {
         if (!nodes[i])
             continue;
-        size_t before = path_field(r, weir_str(fields[i].name));
+        size_t at = path_field(r, weir_str(fields[i].name));
         r->attribute = attributes[i];
-        read_condition_of(r, nodes[i], match);
-        path_end(r, before);
+        read_condition_of(r, nodes[i], match, &conditions);
+        path_end(r, at);
     }
+    match->conditions = conditions_copy(r->arena, &r->shared, conditions.list, conditions.count);
+    match->condition_count = (uint8_t)conditions.count;
+    r->no_memory = r->no_memory || (conditions.count > 0 && !match->conditions);
+    arena_back(r->scratch, &before);
 }

@@ -142,7 +142,7 @@ static void read_rule_row(struct row_reader *rr, size_t index)
         row->rule = rule;
         rule->line = 0;
         rule->values = (uint32_t)(rr->weight - weight);
-        rule->regexes = (uint32_t)(r->regexes - regexes);
+        rule->regexes = (uint16_t)(r->regexes - regexes);
         if (row->disabled)
             rule_disable(rule);
     }
@@ -202,7 +202,7 @@ static sv call_of(struct row_reader *rr, const struct rule *rule)
         buf_char(&text, ' ');
     }
     for (size_t i = 0; i < rule->match.path_count; i++) {
-        buf_add(&text, rule->match.paths[i].text);
+        buf_add(&text, rule_path_text(&rule->match.paths[i]));
         buf_char(&text, '\n');
     }
     for (size_t i = 0; rr->r.rules->settings.ignore_case && i < text.len; i++)
@@ -227,7 +227,7 @@ static void find_same_calls(struct row_reader *rr)
     int64_t now_us = clock_now_us();
     r->no_memory = r->no_memory || !calls || !twins;
     for (size_t i = 0; !r->no_memory && i < rr->count; i++)
-        if (rr->rows[i].kind == ROW_CALL && rr->rows[i].rule && rr->rows[i].rule->expires_us > now_us)
+        if (rr->rows[i].kind == ROW_CALL && rr->rows[i].rule && rr->rows[i].rule->rest->expires_us > now_us)
             calls[count++] = (struct id_entry){ call_of(rr, rr->rows[i].rule), i };
     if (r->no_memory)
         return;

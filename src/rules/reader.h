@@ -14,23 +14,31 @@
 
 enum { READER_PATH_MAX = 200, READER_SHOWN_MAX = 60 };
 
+/* The lists that rules and overrides of a set share. */
+struct shared_lists {
+    struct shared_list *slots;
+    size_t size, count; /* size: 0 or a power of 2 */
+};
+
 struct reader {
     struct rules *rules;
     struct rules_report *report;
+    struct arena *arena;             /* in which values are read: that of the set, or scratch */
     struct arena *scratch;           /* given back when the reading is over */
+    struct shared_lists shared;      /* the same */
     const struct included *included; /* the files that lines after those of the first text are of; NULL: none */
     bool no_memory;
     bool quiet; /* errors count, and are not listed: those of a row that is disabled */
 
-    sv rule_id;         /* of the rule at hand, as far as it is known */
+    sv rule_id; /* of the rule at hand, as far as it is known */
+    struct rule_rest rest;
+    sv file;            /* of the last rule that was in an included file, in the arena of the set */
     size_t rule_number; /* from 1; 0: not in a rule */
     bool in_settings;
     int row;                  /* > 0: stands for the line in reports */
     size_t errors;            /* so far */
     size_t regexes;           /* so far */
     enum attribute attribute; /* of the condition at hand */
-    struct rule_by *last_by;  /* of the rule before */
-    size_t last_by_count;
 
     /* The override that is being read: errors begin with "override of rule ID for SUBJECT". */
     size_t override_number; /* from 1; 0: not in an override */
@@ -121,6 +129,9 @@ struct list {
 };
 /* Returns the elements in the arena; NULL, and *ret_count as it was, after an error. */
 void *read_list(struct reader *r, const struct node *node, const struct list *list, size_t *ret_count);
+/* The same for elements that are in another arena. What they point to is in that of the set. */
+void *read_list_in(struct reader *r, const struct node *node, const struct list *list, struct arena *arena,
+                   size_t *ret_count);
 
 bool check_text(struct reader *r, const struct node *node, size_t min, size_t max);
 bool read_text(struct reader *r, const struct node *node, size_t min, size_t max, sv *ret); /* a copy in the arena */
@@ -138,8 +149,9 @@ sv reader_copy(struct reader *r, sv text);
 sv reader_copy_lower(struct reader *r, sv text);
 sv reader_copy_upper(struct reader *r, sv text);
 void *reader_alloc(struct reader *r, size_t size);
-/* rule->rest, to write what the rule has. NULL: no memory. */
+/* rule->rest, to write what the rule has: that of the reader until reader_keep_rest(). */
 struct rule_rest *reader_rest(struct reader *r, struct rule *rule);
+void reader_keep_rest(struct reader *r, struct rule *rule);
 void *reader_list(struct reader *r, size_t size); /* for `rules` or `overrides` of the set; without zeroes */
 
 /* ---- include.c ---- */
@@ -162,7 +174,7 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 
 value_reader read_match, read_except, read_reject, read_settings;
 value_reader read_by, read_limits, read_counters, read_lease, read_on_failure;     /* of a struct rule */
-value_reader read_hold_max;                                                        /* a percentage */
+value_reader read_hold_max;                                                        /* the same */
 value_reader read_plan, read_plans;                                                /* of a struct rule, after its limits */
 value_reader read_penalty, read_replaces;                                          /* of a struct rule, after its mode */
 bool read_entry_name(struct reader *r, const struct node *node, sv text, sv *ret); /* see descriptor_name_read() */
@@ -172,7 +184,7 @@ value_reader read_cidr;                                                         
 int setting_find(sv name);                                                         /* -1: there is none of this name */
 struct cidr *read_cidrs(struct reader *r, const struct node *node, size_t max, size_t *ret_count);
 /* NULL, and *ret_count as it was, after an error. */
-struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count);
+const struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count);
 bool limit_can_be_leased(const struct rule_limit *limit);
 /* The advice of errors about a slot in a leased rule. */
 #define SLOTS_APART "put it into a rule of its own with `counters: local`"
@@ -200,6 +212,7 @@ struct override_reader {
     struct id_entry *good; /* the rules of the set, by id */
     struct rule_override *list;
     size_t count;
+    sv values[RULE_BY_MAX]; /* the subject of the row at hand */
 };
 /* With room for `most`. False: no memory. */
 bool overrides_begin(struct override_reader *o, struct reader *r, size_t most);
@@ -222,6 +235,22 @@ size_t by_value_max(const struct rule_by *by); /* bytes of a value as it is writ
 bool same_values(const sv *a, size_t a_count, const sv *b, size_t b_count);
 int override_compare(const struct rule_override *a, const struct rule_override *b); /* by rule and subject */
 
+bool same_conditions(const struct rule_condition *a, size_t a_count, const struct rule_condition *b, size_t b_count);
+bool same_short_rests(const struct rule_rest *a, const struct rule_rest *b); /* lists apart */
+bool same_by_lists(const struct rule_by *a, size_t a_count, const struct rule_by *b, size_t b_count);
+
+/* ---- share_lists.c ---- */
+
+void shared_lists_done(struct shared_lists *s);
+/* Returns an earlier list that is equal: the caller gives the new one back to its arena. If there is no such list, returns
+ * the new one, which must not change from then on. */
+const struct rule_limit *share_limits(struct shared_lists *s, const struct rule_limit *limits, size_t count);
+const struct rule_by *share_by(struct shared_lists *s, const struct rule_by *by, size_t count);
+/* A rest that has lists or long texts is not shared. */
+const struct rule_rest *share_rest(struct shared_lists *s, const struct rule_rest *rest);
+const struct rule_condition *share_conditions(struct shared_lists *s, const struct rule_condition *conditions,
+                                              size_t count);
+
 /* ---- zones.c ---- */
 
 const struct zone *read_zone(struct reader *r, const struct node *node); /* node NULL: UTC */
@@ -239,6 +268,9 @@ void write_overrides(struct buf *out, const struct rules *rules);
 /* ---- copy.c, ids.c ---- */
 
 void rules_build_on(struct rules *rules, struct rules *base); /* shares its memory */
+/* Returns a copy of a list, or an equal list of the same arena. NULL: no memory, or an empty list. */
+const struct rule_condition *conditions_copy(struct arena *arena, struct shared_lists *shared,
+                                             const struct rule_condition *from, size_t count);
 bool settings_copy(struct arena *arena, const struct settings *from, struct settings *ret);
 
 /* Ids, sorted: to find one, and to find those that are there twice. */

@@ -18,8 +18,6 @@ void read_replaces(struct reader *r, const struct node *node, void *ret)
     static const struct list list = { .read = read_replaced_id, .size = sizeof(sv), .max = RULE_REPLACES_MAX };
     struct rule *rule = ret;
     struct rule_rest *rest = reader_rest(r, rule);
-    if (!rest)
-        return;
     rest->replaces = read_list(r, node, &list, &rest->replace_count);
     if (rest->replace_count > 0 && rule->mode == MODE_SHADOW)
         report_advice(r, node->line,

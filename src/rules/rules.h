@@ -8,12 +8,51 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/ip.h"
 #include "base/sv.h"
 #include "limit/calendar.h"
 #include "limit/limit.h"
 #include "rules/attributes.h"
 #include "rules/descriptor.h"
+
+/* Bounds, so that no file can exhaust its reader. */
+enum {
+    RULES_BYTES_MAX = 64 << 20,
+    RULES_NESTING_MAX = 16,
+    RULES_VALUES_MAX = 6000000, /* keys and values, what an alias stands for counted each time */
+    RULES_FIELDS_MAX = 100,     /* in one mapping */
+    RULES_BLANKS_MAX = 4096,    /* and line ends, in a row */
+    RULES_DIRECTIVES_MAX = 10,
+    RULES_ANCHORS_MAX = 1000,
+    RULES_ALIASES_MAX = 10000,
+    RULES_MAX = 200000,
+    RULES_REGEXES_MAX = 10000, /* in all: each is compiled */
+    RULES_BASES_MAX = 64,      /* sets whose memory one set shares */
+    RULES_OVERRIDES_MAX = 1000000,
+    RULE_LIMITS_MAX = 16,
+    RULE_PLANS_MAX = 64,
+    RULE_BY_MAX = 8,
+    RULE_REPLACES_MAX = 10000,
+    RULE_METHODS_MAX = 32,
+    RULE_PATHS_MAX = 1000,
+    RULE_HEADERS_MAX = 32, /* in `match`, and as many entries of a descriptor */
+    RULE_CONDITIONS_MAX = ATTRIBUTE_COUNT + 2 * RULE_HEADERS_MAX,
+    RULE_VALUES_MAX = 10000,                    /* of a condition in `match`, and as many in its `not` */
+    RULE_PATTERNS_MAX = 100,                    /* prefixes and globs among them: each is compared */
+    RULE_EXCEPT_MAX = 10000,                    /* addresses, and as many users */
+    SETTINGS_LIST_MAX = 1000,                   /* ids, strip_prefixes, trusted_proxies */
+    RULE_NAME_MAX = 100,                        /* bytes of a header's name, a method, a zone */
+    RULE_BY_TEXT_MAX = 16 + DESCRIPTOR_KEY_MAX, /* bytes that rule_by_text() writes */
+    RULE_TEXT_MAX = 1000,                       /* bytes of an event, a user, a header's value, the why of an override */
+    RULE_PATH_MAX = 4096,                       /* bytes of a template or regex, and of the keys of a descriptor */
+    RULE_BODY_MAX = 64 << 10,
+    PARTITION_SECRET_MIN = 16, /* bytes of partition_key_secret */
+    PARTITION_SECRET_MAX = 200,
+    RULES_PROBLEMS_MAX = 100,
+    RULES_PROBLEM_TEXT_MAX = 1000,
+    RULES_ERRORS_MAX = 1000, /* listed; further ones are counted */
+};
 
 enum rule_mode { MODE_ENFORCE, MODE_SHADOW, MODE_OFF };
 
@@ -59,11 +98,19 @@ struct rule_penalty {
     int64_t most_us; /* at least for_us; default 24h, or for_us if that is longer or penalties do not grow */
 };
 
+/* A regex; or a template, normalised as paths are, but with its case kept, and with characters that are not meant as a
+ * wildcard still encoded ("/a/#/{name}/%23"). */
 struct rule_path {
+    const char *text;
+    uint32_t length;
     bool is_regex;
-    sv text; /* a regex; or a template, normalised as paths are, but with its case kept, and with characters that are
-                not meant as a wildcard still encoded ("/a/#/{name}/%23") */
 };
+_Static_assert(RULE_PATH_MAX <= UINT32_MAX, "length");
+
+static inline sv rule_path_text(const struct rule_path *path)
+{
+    return sv_of(path->text, path->length);
+}
 
 struct rule_header {
     sv name; /* in lower case */
@@ -87,7 +134,7 @@ struct rule_value {
 };
 
 struct rule_values {
-    struct rule_value *list;
+    const struct rule_value *list;
     size_t count;
 };
 
@@ -103,13 +150,19 @@ struct rule_condition {
 };
 
 struct rule_match {
-    struct rule_condition *conditions; /* all of them, each at most once; headers come last, and then entries */
-    size_t condition_count;
-    struct rule_path *paths; /* any of them; none: any path */
-    size_t path_count;
-    struct rule_path *not_paths; /* none of them */
-    size_t not_path_count;
+    const struct rule_condition *conditions; /* all of them, each at most once; headers come last, and then entries */
+    struct rule_path *paths;                 /* any of path_count; if that is 0: any path. Then those of rule_not_paths() */
+    uint16_t path_count, not_path_count;
+    uint8_t condition_count;
 };
+_Static_assert(RULE_PATHS_MAX <= UINT16_MAX, "path_count, not_path_count");
+_Static_assert(RULE_CONDITIONS_MAX <= UINT8_MAX, "condition_count");
+
+/* None of not_path_count. */
+static inline const struct rule_path *rule_not_paths(const struct rule_match *match)
+{
+    return match->path_count > 0 ? match->paths + match->path_count : match->paths;
+}
 
 struct rule_by {
     enum attribute attribute;
@@ -150,7 +203,7 @@ struct rule_limit {
 /* The limits of the requests whose `plan` attribute has this value. */
 struct rule_plan {
     sv name; /* as facts give the attribute; upper and lower case are the same if the rule says so */
-    struct rule_limit *limits;
+    const struct rule_limit *limits;
     size_t limit_count;
 };
 
@@ -174,6 +227,12 @@ struct rule_reject {
 
 /* What few rules have. The others share one, in which everything is empty. */
 struct rule_rest {
+    struct rule_by plan; /* only if there are plans */
+    struct rule_plan *plans;
+    size_t plan_count;
+    struct rule_lease lease;
+    uint32_t hold_max_percent; /* of a limit's max that one hold may take; 0: all of it */
+    int64_t expires_us;        /* from then on the rule is not there */
     struct rule_except except;
     struct rule_reject reject;
     struct rule_penalty penalty;
@@ -183,46 +242,46 @@ struct rule_rest {
 };
 extern const struct rule_rest rule_no_rest;
 
-/* Sets have very many of them: it is as small as it can be. */
+/* Sets have very many of them: it is as small as it can be. Rules, plans and overrides with equal lists of limits have the
+ * same list, and so have rules with equal conditions (their paths apart), and rules that count by the same: see
+ * share_lists.c. */
 struct rule {
     sv id;
-    uint32_t values, regexes;        /* of a row: in its document, for the bounds on those of all rows */
-    int line;                        /* 0: it was read from a row */
-    enum rule_mode mode : 8;         /* the one in force: MODE_OFF while `disabled` */
-    enum rule_mode enabled_mode : 8; /* only while `disabled`: the mode that the rule has once it is enabled */
-    enum rule_counters counters : 8; /* COUNTERS_SHARED where there is a lease */
-    enum rule_on_failure on_failure : 8;
-    bool disabled;             /* `enabled: false` */
-    bool ignore_case;          /* A to Z are compared as a to z in the values of headers in `match`, and of `plan` */
-    bool unlimited;            /* `limits: none`: it has no limits and no plans */
-    uint32_t hold_max_percent; /* of a limit's max that one hold may take; 0: all of it */
-    struct rule_lease lease;
-    int64_t expires_us; /* from then on the rule is not there */
     struct rule_match match;
-    struct rule_by *by;
-    size_t by_count;
-    struct rule_limit *limits; /* of requests that have none of the plans; may be none if there are plans */
-    size_t limit_count;
-    struct rule_by plan; /* only if there are plans */
-    struct rule_plan *plans;
-    size_t plan_count;
-    const struct rule_rest *rest; /* never NULL */
+    const struct rule_by *by;
+    const struct rule_limit *limits; /* of requests that have none of the plans; may be none if there are plans */
+    const struct rule_rest *rest;    /* never NULL */
+    int line;                        /* 0: it was read from a row */
+    uint32_t values;                 /* of a row: in its document, for the bound on those of all rows */
+    uint16_t regexes;                /* the same */
+    uint8_t by_count, limit_count;
+    enum rule_mode mode : 2;         /* the one in force: MODE_OFF while `disabled` */
+    enum rule_mode enabled_mode : 2; /* only while `disabled`: the mode that the rule has once it is enabled */
+    enum rule_counters counters : 2; /* COUNTERS_SHARED where there is a lease */
+    enum rule_on_failure on_failure : 2;
+    bool disabled;    /* `enabled: false` */
+    bool ignore_case; /* A to Z are compared as a to z in the values of headers in `match`, and of `plan` */
+    bool unlimited;   /* `limits: none`: it has no limits and no plans */
 };
+_Static_assert(sizeof(struct rule) == 80, "not larger than it has to be");
+_Static_assert(RULES_VALUES_MAX <= UINT32_MAX, "values");
+_Static_assert(2 * RULE_PATHS_MAX <= UINT16_MAX, "regexes");
+_Static_assert(RULE_BY_MAX <= UINT8_MAX && RULE_LIMITS_MAX <= UINT8_MAX, "by_count, limit_count");
 
 enum override_kind { OVERRIDE_LIMITS, OVERRIDE_DENY, OVERRIDE_UNLIMITED };
 
 /* Replaces the limits and plans of a rule for one subject. */
 struct rule_override {
-    sv rule; /* its id: that of a rule of the set */
-    int line;
+    sv rule;    /* its id: that of a rule of the set */
     sv *values; /* one for each attribute of the rule's `by`, in its order, as facts give them; paths as written */
-    size_t value_count;
-    enum override_kind kind;
-    struct rule_limit *limits; /* OVERRIDE_LIMITS */
-    size_t limit_count;
-    int64_t expires_us; /* from then on it has no effect; RULE_NEVER_EXPIRES */
-    sv why;             /* may be empty */
+    const struct rule_limit *limits; /* OVERRIDE_LIMITS */
+    int64_t expires_us;              /* from then on it has no effect; RULE_NEVER_EXPIRES */
+    sv why;                          /* may be empty */
+    int line;
+    uint8_t value_count, limit_count;
+    enum override_kind kind : 8;
 };
+_Static_assert(sizeof(struct rule_override) == 64, "there may be more of them than rules");
 
 struct settings {
     sv *ids; /* regexes; NULL: the default (digits, UUIDs) */
@@ -257,43 +316,6 @@ struct rules {
     unsigned bases;     /* number of them */
     unsigned users;     /* beside the first one; atomic */
     unsigned holders;   /* of its arena, beside its users; atomic */
-};
-
-/* Bounds, so that no file can exhaust its reader. */
-enum {
-    RULES_BYTES_MAX = 64 << 20,
-    RULES_NESTING_MAX = 16,
-    RULES_VALUES_MAX = 6000000, /* keys and values, what an alias stands for counted each time */
-    RULES_FIELDS_MAX = 100,     /* in one mapping */
-    RULES_BLANKS_MAX = 4096,    /* and line ends, in a row */
-    RULES_DIRECTIVES_MAX = 10,
-    RULES_ANCHORS_MAX = 1000,
-    RULES_ALIASES_MAX = 10000,
-    RULES_MAX = 200000,
-    RULES_REGEXES_MAX = 10000, /* in all: each is compiled */
-    RULES_BASES_MAX = 64,      /* sets whose memory one set shares */
-    RULES_OVERRIDES_MAX = 1000000,
-    RULE_LIMITS_MAX = 16,
-    RULE_PLANS_MAX = 64,
-    RULE_BY_MAX = 8,
-    RULE_REPLACES_MAX = 10000,
-    RULE_METHODS_MAX = 32,
-    RULE_PATHS_MAX = 1000,
-    RULE_HEADERS_MAX = 32,
-    RULE_VALUES_MAX = 10000,                    /* of a condition in `match`, and as many in its `not` */
-    RULE_PATTERNS_MAX = 100,                    /* prefixes and globs among them: each is compared */
-    RULE_EXCEPT_MAX = 10000,                    /* addresses, and as many users */
-    SETTINGS_LIST_MAX = 1000,                   /* ids, strip_prefixes, trusted_proxies */
-    RULE_NAME_MAX = 100,                        /* bytes of a header's name, a method, a zone */
-    RULE_BY_TEXT_MAX = 16 + DESCRIPTOR_KEY_MAX, /* bytes that rule_by_text() writes */
-    RULE_TEXT_MAX = 1000,                       /* bytes of an event, a user, a header's value, the why of an override */
-    RULE_PATH_MAX = 4096,                       /* bytes of a template or regex, and of the keys of a descriptor */
-    RULE_BODY_MAX = 64 << 10,
-    PARTITION_SECRET_MIN = 16, /* bytes of partition_key_secret */
-    PARTITION_SECRET_MAX = 200,
-    RULES_PROBLEMS_MAX = 100,
-    RULES_PROBLEM_TEXT_MAX = 1000,
-    RULES_ERRORS_MAX = 1000, /* listed; further ones are counted */
 };
 
 struct rule_problem {
@@ -488,7 +510,8 @@ static inline bool rule_limit_is_given(const struct rule *rule)
     return rule->limit_count == 1 && rule->limits[0].given;
 }
 bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count);
-void rule_length_text(struct buf *out, int64_t us); /* "90s" */
+void rule_limit_hash(const struct rule_limit *limit, struct hash *h); /* of all that rule_limits_same() compares */
+void rule_length_text(struct buf *out, int64_t us);                   /* "90s" */
 /* The period of a calendar limit, "day" or "7d": as `calendar` has it. */
 void rule_calendar_text(const struct rule_limit *limit, struct buf *out);
 /* For a set of limits: "10 per 1m, 100 per day". */

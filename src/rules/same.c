@@ -1,5 +1,5 @@
 /* Whether rules match the same requests, so that what finds one of them also finds the other. */
-#include "rules/rules.h"
+#include "rules/reader.h"
 
 static bool same_texts(const sv *a, size_t a_count, const sv *b, size_t b_count)
 {
@@ -28,7 +28,7 @@ static bool same_except(const struct rule_except *a, const struct rule_except *b
            same_texts(a->users, a->user_count, b->users, b->user_count);
 }
 
-static bool same_values(const struct rule_values *a, const struct rule_values *b)
+static bool same_value_lists(const struct rule_values *a, const struct rule_values *b)
 {
     bool same = a->count == b->count;
     for (size_t i = 0; same && i < a->count; i++) {
@@ -43,29 +43,48 @@ static bool same_paths(const struct rule_path *a, size_t a_count, const struct r
 {
     bool same = a_count == b_count;
     for (size_t i = 0; same && i < a_count; i++)
-        same = a[i].is_regex == b[i].is_regex && sv_eq(a[i].text, b[i].text);
+        same = a[i].is_regex == b[i].is_regex && sv_eq(rule_path_text(&a[i]), rule_path_text(&b[i]));
+    return same;
+}
+
+bool same_conditions(const struct rule_condition *a, size_t a_count, const struct rule_condition *b, size_t b_count)
+{
+    _Static_assert(sizeof *a == 64, "a new field of a condition is compared, and in the hash of share_conditions()");
+    bool same = a_count == b_count;
+    for (size_t i = 0; a != b && same && i < a_count; i++)
+        same = a[i].attribute == b[i].attribute && a[i].presence == b[i].presence && sv_eq(a[i].name, b[i].name) &&
+               same_value_lists(&a[i].is, &b[i].is) && same_value_lists(&a[i].is_not, &b[i].is_not);
     return same;
 }
 
 static bool same_match(const struct rule_match *a, const struct rule_match *b)
 {
-    bool same = a->condition_count == b->condition_count && same_paths(a->paths, a->path_count, b->paths, b->path_count) &&
-                same_paths(a->not_paths, a->not_path_count, b->not_paths, b->not_path_count);
-    for (size_t i = 0; same && i < a->condition_count; i++) {
-        const struct rule_condition *x = &a->conditions[i], *y = &b->conditions[i];
-        same = x->attribute == y->attribute && x->presence == y->presence && sv_eq(x->name, y->name) &&
-               same_values(&x->is, &y->is) && same_values(&x->is_not, &y->is_not);
-    }
-    return same;
+    return same_conditions(a->conditions, a->condition_count, b->conditions, b->condition_count) &&
+           same_paths(a->paths, a->path_count, b->paths, b->path_count) &&
+           same_paths(rule_not_paths(a), a->not_path_count, rule_not_paths(b), b->not_path_count);
+}
+
+static bool same_penalty(const struct rule_penalty *a, const struct rule_penalty *b)
+{
+    return a->after == b->after && a->grow == b->grow && a->within_us == b->within_us && a->for_us == b->for_us &&
+           a->most_us == b->most_us;
+}
+
+bool same_short_rests(const struct rule_rest *a, const struct rule_rest *b)
+{
+    return a->lease.on == b->lease.on && a->lease.slice == b->lease.slice && a->lease.ttl_ms == b->lease.ttl_ms &&
+           a->hold_max_percent == b->hold_max_percent && a->expires_us == b->expires_us &&
+           same_penalty(&a->penalty, &b->penalty) && a->reject.status == b->reject.status && sv_eq(a->file, b->file);
 }
 
 bool rule_matches_same(const struct rule *a, const struct rule *b)
 {
-    bool plans = a->plan_count > 0;
-    return a->mode == b->mode && a->expires_us == b->expires_us && a->ignore_case == b->ignore_case &&
-           same_match(&a->match, &b->match) && rule_same_by(a, b) && same_except(&a->rest->except, &b->rest->except) &&
-           plans == (b->plan_count > 0) &&
-           (!plans || (a->plan.attribute == b->plan.attribute && sv_eq(a->plan.name, b->plan.name)));
+    const struct rule_rest *x = a->rest, *y = b->rest;
+    bool plans = x->plan_count > 0;
+    return a->mode == b->mode && x->expires_us == y->expires_us && a->ignore_case == b->ignore_case &&
+           same_match(&a->match, &b->match) && rule_same_by(a, b) && same_except(&x->except, &y->except) &&
+           plans == (y->plan_count > 0) &&
+           (!plans || (x->plan.attribute == y->plan.attribute && sv_eq(x->plan.name, y->plan.name)));
 }
 
 bool settings_match_same(const struct settings *a, const struct settings *b)

@@ -63,13 +63,26 @@ bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct r
 {
     _Static_assert(sizeof *a == 80, "a new field of a limit is compared, too");
     bool same = a_count == b_count;
-    for (size_t i = 0; same && i < a_count; i++, a++, b++)
+    for (size_t i = 0; a != b && same && i < a_count; i++, a++, b++)
         same = a->max == b->max && a->burst == b->burst && a->per_us == b->per_us && a->algorithm == b->algorithm &&
                a->unit == b->unit && a->week_start == b->week_start && a->named == b->named &&
                a->overdraft == b->overdraft && a->given == b->given && sv_eq(a->name, b->name) &&
                sv_eq(a->cost_unit, b->cost_unit) && !a->zone == !b->zone &&
                (!a->zone || sv_eq(a->zone->name, b->zone->name));
     return same;
+}
+
+void rule_limit_hash(const struct rule_limit *l, struct hash *h)
+{
+    sv zone = l->zone ? l->zone->name : (sv){ 0 };
+    hash_word(h, l->max);
+    hash_word(h, l->burst);
+    hash_word(h, (uint64_t)l->per_us);
+    hash_word(h, (uint64_t)l->algorithm << 48 | (uint64_t)l->unit << 32 | (uint64_t)l->week_start << 16 |
+                     (uint64_t)l->named << 2 | (uint64_t)l->overdraft << 1 | l->given);
+    hash_text(h, l->name.ptr, l->name.len);
+    hash_text(h, l->cost_unit.ptr, l->cost_unit.len);
+    hash_text(h, zone.ptr, zone.len);
 }
 
 void rule_disable(struct rule *rule)
@@ -83,7 +96,7 @@ size_t rules_in_force(const struct rules *rules, int64_t now_us)
 {
     size_t count = 0;
     for (size_t i = 0; i < rules->rule_count; i++)
-        count += rules->rules[i]->mode != MODE_OFF && rules->rules[i]->expires_us > now_us;
+        count += rules->rules[i]->mode != MODE_OFF && rules->rules[i]->rest->expires_us > now_us;
     return count;
 }
 

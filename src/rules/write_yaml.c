@@ -247,16 +247,17 @@ static void write_limits(struct buf *out, const char *before, const struct rule_
 
 static void write_plans(struct buf *out, const struct rule *rule)
 {
-    if (rule->plan_count == 0)
+    const struct rule_rest *rest = rule->rest;
+    if (rest->plan_count == 0)
         return;
     buf_add(out, SV("    plan: "));
-    write_by_item(out, &rule->plan);
+    write_by_item(out, &rest->plan);
     buf_add(out, SV("\n    plans:\n"));
-    for (size_t i = 0; i < rule->plan_count; i++) {
+    for (size_t i = 0; i < rest->plan_count; i++) {
         buf_add(out, SV("      "));
-        write_text(out, rule->plans[i].name);
+        write_text(out, rest->plans[i].name);
         buf_add(out, SV(":\n"));
-        write_limits(out, "        ", rule->plans[i].limits, rule->plans[i].limit_count);
+        write_limits(out, "        ", rest->plans[i].limits, rest->plans[i].limit_count);
     }
 }
 
@@ -266,11 +267,11 @@ static void write_path_item(struct buf *out, const void *item)
 {
     const struct rule_path *path = item;
     if (!path->is_regex) {
-        write_template(out, path->text);
+        write_template(out, rule_path_text(path));
         return;
     }
     buf_add(out, SV("{regex: "));
-    yaml_quote(out, path->text);
+    yaml_quote(out, rule_path_text(path));
     buf_char(out, '}');
 }
 
@@ -345,7 +346,7 @@ static void write_paths(struct buf *out, const struct rule_match *m, enum presen
     if (m->path_count + m->not_path_count == 0 && presence == PRESENCE_ANY)
         return;
     struct part is = { m->paths, m->path_count, sizeof *m->paths, write_path_item };
-    struct part is_not = { m->not_paths, m->not_path_count, sizeof *m->not_paths, write_path_item };
+    struct part is_not = { rule_not_paths(m), m->not_path_count, sizeof *m->paths, write_path_item };
     bool lines = is.count > 1 && is_not.count == 0 && presence == PRESENCE_ANY;
     buf_add(out, lines ? SV("      path:") : SV("      path: "));
     for (size_t i = 0; lines && i < is.count; i++) {
@@ -371,6 +372,8 @@ static void write_match(struct buf *out, const struct rule_match *m)
         buf_add(out, list ? SV("]\n") : SV("\n"));
     }
     write_paths(out, m, path ? path->presence : PRESENCE_ANY);
+    if (m->condition_count == 0)
+        return;
     for (; texts < m->condition_count && !attribute_has_name(m->conditions[texts].attribute); texts++) {
         if (&m->conditions[texts] == method || &m->conditions[texts] == path)
             continue;
@@ -424,7 +427,7 @@ static void write_slice(struct buf *out, uint32_t slice)
 /* A lease says that counters are shared. */
 static void write_counters(struct buf *out, const struct rule *rule)
 {
-    const struct rule_lease *lease = &rule->lease;
+    const struct rule_lease *lease = &rule->rest->lease;
     bool slice = lease->slice != lease_default.slice, ttl = lease->ttl_ms != lease_default.ttl_ms;
     if (lease->on && !slice && !ttl) {
         buf_add(out, SV("    lease: true\n"));
@@ -443,8 +446,8 @@ static void write_counters(struct buf *out, const struct rule *rule)
     }
     if (rule->on_failure != ON_FAILURE_LOCAL)
         buf_printf(out, "    on_store_failure: %s\n", on_failure_names[rule->on_failure]);
-    if (rule->hold_max_percent > 0)
-        buf_printf(out, "    hold_max: %u%%\n", rule->hold_max_percent);
+    if (rule->rest->hold_max_percent > 0)
+        buf_printf(out, "    hold_max: %u%%\n", rule->rest->hold_max_percent);
 }
 
 static void write_penalty(struct buf *out, const struct rule_penalty *p)
@@ -481,9 +484,9 @@ void write_rule(struct buf *out, const struct rule *rule)
         buf_printf(out, "    mode: %s\n", mode == MODE_OFF ? "\"off\"" : mode_names[mode]);
     if (rule->disabled)
         buf_add(out, SV("    enabled: false\n"));
-    if (rule->expires_us != RULE_NEVER_EXPIRES) {
+    if (rule->rest->expires_us != RULE_NEVER_EXPIRES) {
         char text[INSTANT_TEXT_MAX];
-        instant_text(rule->expires_us, text);
+        instant_text(rule->rest->expires_us, text);
         buf_printf(out, "    expires: %s\n", text);
     }
     write_except(out, &rule->rest->except, "    ", "      ");

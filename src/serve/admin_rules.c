@@ -52,15 +52,15 @@ static bool has_by(const struct rule *rule)
 
 static bool has_plans(const struct rule *rule)
 {
-    return rule->plan_count > 0;
+    return rule->rest->plan_count > 0;
 }
 
 /* A rule that counts all requests together, with a limit of a day or longer. */
 static bool has_budget(const struct rule *rule)
 {
     bool found = is_long(rule->limits, rule->limit_count);
-    for (size_t i = 0; i < rule->plan_count; i++)
-        found = found || is_long(rule->plans[i].limits, rule->plans[i].limit_count);
+    for (size_t i = 0; i < rule->rest->plan_count; i++)
+        found = found || is_long(rule->rest->plans[i].limits, rule->rest->plans[i].limit_count);
     return found && !has_by(rule);
 }
 

@@ -77,8 +77,8 @@ static void gather_rules(struct weir *weir, struct stats *stats)
         if (rule->rest->penalty.after > 0)
             stats_add_penalty(stats, rule->id);
         know_limits(stats, rule, rule->limits, rule->limit_count);
-        for (size_t k = 0; k < rule->plan_count; k++)
-            know_limits(stats, rule, rule->plans[k].limits, rule->plans[k].limit_count);
+        for (size_t k = 0; k < rule->rest->plan_count; k++)
+            know_limits(stats, rule, rule->rest->plans[k].limits, rule->rest->plans[k].limit_count);
     }
     hazard_release();
 }

@@ -28,7 +28,7 @@ static int wrong_count(const struct plan *plan, const struct rule *rule, size_t 
         buf_add(&names, i ? SV(", ") : SV(""));
         rule_by_text(&rule->by[i], &names);
     }
-    return err_set(plan->error, WEIR_E_INVALID, "rule %.*s counts by %.*s: give %zu %s, not %zu", SV_FMT(rule->id),
+    return err_set(plan->error, WEIR_E_INVALID, "rule %.*s counts by %.*s: give %d %s, not %zu", SV_FMT(rule->id),
                    SV_FMT(buf_sv(&names)), rule->by_count, rule->by_count == 1 ? "value" : "values", given);
 }
 

@@ -93,14 +93,14 @@ static int find_limit(const struct rule *rule, sv name, sv field, size_t *ret, s
         return err_set(
             error, WEIR_E_INVALID,
             "rule %.*s has no `limits`, only plans; set all limits of a plan, as in plans.%.*s='[\"10 per 60s\"]'",
-            SV_FMT(rule->id), SV_FMT(rule->plans[0].name));
+            SV_FMT(rule->id), SV_FMT(rule->rest->plans[0].name));
     CLEANUP(buf_done) struct buf names;
     buf_init(&names, 2000);
     limit_names(rule, &names);
     if (name.len > 0)
         return err_set(error, WEIR_E_INVALID, "rule %.*s has no limit `%.*s`; it has %.*s", SV_FMT(rule->id), SV_FMT(name),
                        SV_FMT(buf_sv(&names)));
-    return err_set(error, WEIR_E_INVALID, "rule %.*s has %zu limits; choose one: %.*s, followed by .%.*s", SV_FMT(rule->id),
+    return err_set(error, WEIR_E_INVALID, "rule %.*s has %d limits; choose one: %.*s, followed by .%.*s", SV_FMT(rule->id),
                    rule->limit_count, SV_FMT(buf_sv(&names)), SV_FMT(field));
 }
 

@@ -20,11 +20,11 @@ static void between(struct buf *out, size_t index)
 /* "10 per 1m", or "free: 10 per 1m; pro: 100 per 1m; others: 5 per 1m". */
 void source_show_limits(const struct rule *rule, struct buf *out)
 {
-    for (size_t i = 0; i < rule->plan_count; i++) {
-        buf_printf(out, "%s%.*s: ", i ? "; " : "", SV_FMT(rule->plans[i].name));
-        rule_limits_text(rule->plans[i].limits, rule->plans[i].limit_count, out);
+    for (size_t i = 0; i < rule->rest->plan_count; i++) {
+        buf_printf(out, "%s%.*s: ", i ? "; " : "", SV_FMT(rule->rest->plans[i].name));
+        rule_limits_text(rule->rest->plans[i].limits, rule->rest->plans[i].limit_count, out);
     }
-    if (rule->plan_count > 0)
+    if (rule->rest->plan_count > 0)
         buf_printf(out, "; others: %s", rule->limit_count == 0 ? "not limited" : "");
     if (rule->unlimited)
         buf_add(out, SV("none"));
@@ -47,10 +47,11 @@ static void show_condition(const struct rule_condition *condition, struct buf *o
 
 static void show_paths(const struct rule_match *m, struct buf *out)
 {
-    for (size_t i = 0; i < m->path_count + m->not_path_count; i++) {
-        const struct rule_path *path = i < m->path_count ? &m->paths[i] : &m->not_paths[i - m->path_count];
+    for (size_t i = 0; i < (size_t)m->path_count + m->not_path_count; i++) {
+        const struct rule_path *path = &m->paths[i];
         between(out, i);
-        buf_printf(out, "%s%s%.*s", i < m->path_count ? "" : "not ", path->is_regex ? "regex " : "", SV_FMT(path->text));
+        buf_printf(out, "%s%s%.*s", i < m->path_count ? "" : "not ", path->is_regex ? "regex " : "",
+                   SV_FMT(rule_path_text(path)));
     }
 }
 
@@ -96,7 +97,7 @@ const char *source_row_state(const struct source_row *row, int64_t now_us)
         return "disabled";
     if (!rule)
         return "bad";
-    return rule->expires_us <= now_us ? "expired" : mode_names[rule->mode];
+    return rule->rest->expires_us <= now_us ? "expired" : mode_names[rule->mode];
 }
 
 bool source_problem_is_of(const struct source_problem *problem, const struct source_row *row)

@@ -209,12 +209,12 @@ static bool fits(const struct rule *rule)
 {
     const struct rule_reject *j = &rule->rest->reject;
     const struct rule_limit *l = rule->limits;
-    return rule->limit_count == 1 && rule->plan_count == 0 && l->algorithm == LIMIT_FIXED_WINDOW && !l->named &&
+    return rule->limit_count == 1 && rule->rest->plan_count == 0 && l->algorithm == LIMIT_FIXED_WINDOW && !l->named &&
            l->cost_unit.len == 0 && l->per_us % US_PER_S == 0 && rule->by_count == 1 &&
            rule->by[0].attribute == ATTR_USER && is_call(&rule->match) && !rule->ignore_case &&
            rule->mode == MODE_ENFORCE && rule->rest->except.ip_count + rule->rest->except.user_count == 0 && !j->status &&
            !j->has_body && j->content_type.len == 0 && j->header_count == 0 && rule->counters == COUNTERS_DEFAULT &&
-           rule->on_failure == ON_FAILURE_LOCAL && rule->hold_max_percent == 0 && rule->rest->penalty.after == 0 &&
+           rule->on_failure == ON_FAILURE_LOCAL && rule->rest->hold_max_percent == 0 && rule->rest->penalty.after == 0 &&
            rule->rest->replace_count == 0;
 }
 
@@ -240,7 +240,7 @@ static struct sql_value call_value(const struct rule *rule, struct arena *arena)
     buf_init(&text, 64 << 10);
     if (method_of(m).len > 0)
         buf_printf(&text, "%.*s ", SV_FMT(method_of(m)));
-    buf_add(&text, m->paths[0].text);
+    buf_add(&text, rule_path_text(&m->paths[0]));
     return (struct sql_value){ .text = arena_copy(arena, buf_sv(&text)) };
 }
 
@@ -258,7 +258,7 @@ bool call_same(const struct rule *a, const struct rule *b, bool ignore_case)
     const struct rule_match *x = &a->match, *y = &b->match;
     if (!is_call(x) || !is_call(y) || !sv_eq(method_of(x), method_of(y)))
         return false;
-    sv p = x->paths[0].text, q = y->paths[0].text;
+    sv p = rule_path_text(&x->paths[0]), q = rule_path_text(&y->paths[0]);
     return ignore_case ? sv_eq_nocase(p, q) : sv_eq(p, q);
 }
 
@@ -292,6 +292,6 @@ int call_from_rule(const struct rule *rule, const struct stored_row *old, const 
     int r = call_bounds(same ? SV("") : call.text, old_rule && old_rule->limits[0].max == max ? 0 : max, error);
     if (r < 0)
         return r;
-    call_write(row, call, max, rule->limits[0].per_us, rule->expires_us, arena);
+    call_write(row, call, max, rule->limits[0].per_us, rule->rest->expires_us, arena);
     return call_read(row, arena, error);
 }

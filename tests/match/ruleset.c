@@ -572,7 +572,7 @@ static void test_few_places(void **state)
 static void test_bad_rules(void **state)
 {
     (void)state;
-    struct rule_path paths[] = { { .is_regex = false, .text = SV("/a/*/b") }, { .is_regex = true, .text = SV("(") } };
+    struct rule_path paths[] = { { .text = "/a/*/b", .length = 6 }, { .text = "(", .length = 1, .is_regex = true } };
     for (int i = 0; i < 2; i++) {
         struct rules_report report = { 0 };
         struct rules *rules = rules_read(SV("rules:\n- { id: bad, match: { path: /x }, limits: [1 per 1s] }\n"), &report);

@@ -149,6 +149,27 @@ static void test_what_hashes_cannot_say(void **state)
     rules_free(rules);
 }
 
+/* Rules that share a list of conditions: each value is hashed once. */
+static void test_shared_conditions_are_hashed_once(void **state)
+{
+    (void)state;
+    struct rules *rules = read_rules("rules:\n"
+                                     "- { id: a, match: { path: /a, user: [ann, bob] }, limits: 1 per 1h }\n"
+                                     "- { id: b, match: { path: /b, user: [ann, bob] }, limits: 1 per 1h }\n");
+    assert_ptr_equal(rules->rules[0]->match.conditions, rules->rules[1]->match.conditions);
+    assert_true(pseudonym_rules(&key, rules, note, NULL));
+    for (size_t i = 0; i < 2; i++) {
+        char text[PSEUDONYM_TEXT_MAX];
+        const struct rule_values *is = &rules->rules[i]->match.conditions[0].is;
+        assert_int_equal(is->count, 2);
+        pseudonym_text(pseudonym_hash(&key, ATTR_USER, SV("ann")), text);
+        assert_true(sv_eq(is->list[0].text, weir_str(text)));
+        pseudonym_text(pseudonym_hash(&key, ATTR_USER, SV("bob")), text);
+        assert_true(sv_eq(is->list[1].text, weir_str(text)));
+    }
+    rules_free(rules);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +177,7 @@ int main(void)
         cmocka_unit_test(test_the_key_matters),
         cmocka_unit_test(test_rules_are_rewritten),
         cmocka_unit_test(test_what_hashes_cannot_say),
+        cmocka_unit_test(test_shared_conditions_are_hashed_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

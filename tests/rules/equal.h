@@ -42,7 +42,7 @@ static inline bool paths_equal(const struct rule_path *a, size_t a_count, const 
 {
     bool equal = a_count == b_count;
     for (size_t i = 0; equal && i < a_count; i++)
-        equal = a[i].is_regex == b[i].is_regex && sv_eq(a[i].text, b[i].text);
+        equal = a[i].is_regex == b[i].is_regex && sv_eq(rule_path_text(&a[i]), rule_path_text(&b[i]));
     return equal;
 }
 
@@ -50,7 +50,7 @@ static inline bool match_equal(const struct rule_match *a, const struct rule_mat
 {
     bool equal = a->condition_count == b->condition_count &&
                  paths_equal(a->paths, a->path_count, b->paths, b->path_count) &&
-                 paths_equal(a->not_paths, a->not_path_count, b->not_paths, b->not_path_count);
+                 paths_equal(rule_not_paths(a), a->not_path_count, rule_not_paths(b), b->not_path_count);
     for (size_t i = 0; equal && i < a->condition_count; i++) {
         const struct rule_condition *x = &a->conditions[i], *y = &b->conditions[i];
         equal = x->attribute == y->attribute && sv_eq(x->name, y->name) && x->presence == y->presence &&
@@ -77,12 +77,13 @@ static inline bool limits_equal(const struct rule_limit *a, size_t a_count, cons
 
 static inline bool plans_equal(const struct rule *a, const struct rule *b)
 {
-    bool equal = a->plan_count == b->plan_count && a->ignore_case == b->ignore_case;
-    if (equal && a->plan_count > 0)
-        equal = a->plan.attribute == b->plan.attribute && sv_eq(a->plan.name, b->plan.name);
-    for (size_t i = 0; equal && i < a->plan_count; i++)
-        equal = sv_eq(a->plans[i].name, b->plans[i].name) &&
-                limits_equal(a->plans[i].limits, a->plans[i].limit_count, b->plans[i].limits, b->plans[i].limit_count);
+    bool equal = a->rest->plan_count == b->rest->plan_count && a->ignore_case == b->ignore_case;
+    if (equal && a->rest->plan_count > 0)
+        equal = a->rest->plan.attribute == b->rest->plan.attribute && sv_eq(a->rest->plan.name, b->rest->plan.name);
+    for (size_t i = 0; equal && i < a->rest->plan_count; i++)
+        equal = sv_eq(a->rest->plans[i].name, b->rest->plans[i].name) &&
+                limits_equal(a->rest->plans[i].limits, a->rest->plans[i].limit_count, b->rest->plans[i].limits,
+                             b->rest->plans[i].limit_count);
     return equal;
 }
 
@@ -108,18 +109,18 @@ static inline bool reject_equal(const struct rule_reject *a, const struct rule_r
 
 static inline bool counters_equal(const struct rule *a, const struct rule *b)
 {
-    return a->counters == b->counters && a->on_failure == b->on_failure && a->lease.on == b->lease.on &&
-           a->lease.slice == b->lease.slice && a->lease.ttl_ms == b->lease.ttl_ms &&
+    return a->counters == b->counters && a->on_failure == b->on_failure && a->rest->lease.on == b->rest->lease.on &&
+           a->rest->lease.slice == b->rest->lease.slice && a->rest->lease.ttl_ms == b->rest->lease.ttl_ms &&
            a->rest->penalty.after == b->rest->penalty.after && a->rest->penalty.grow == b->rest->penalty.grow &&
            a->rest->penalty.within_us == b->rest->penalty.within_us && a->rest->penalty.for_us == b->rest->penalty.for_us &&
-           a->rest->penalty.most_us == b->rest->penalty.most_us && a->hold_max_percent == b->hold_max_percent &&
+           a->rest->penalty.most_us == b->rest->penalty.most_us && a->rest->hold_max_percent == b->rest->hold_max_percent &&
            a->unlimited == b->unlimited &&
            texts_equal(a->rest->replaces, a->rest->replace_count, b->rest->replaces, b->rest->replace_count);
 }
 
 static inline bool rule_equal(const struct rule *a, const struct rule *b)
 {
-    bool equal = sv_eq(a->id, b->id) && a->mode == b->mode && a->expires_us == b->expires_us &&
+    bool equal = sv_eq(a->id, b->id) && a->mode == b->mode && a->rest->expires_us == b->rest->expires_us &&
                  match_equal(&a->match, &b->match) && a->ignore_case == b->ignore_case && a->by_count == b->by_count &&
                  plans_equal(a, b) && limits_equal(a->limits, a->limit_count, b->limits, b->limit_count) &&
                  except_equal(&a->rest->except, &b->rest->except) && reject_equal(&a->rest->reject, &b->rest->reject) &&

@@ -22,9 +22,9 @@ static void conditions(void **state)
     assert_text(text_of(m, ATTR_HOST), "api.example.com");
     assert_int_equal(m->path_count, 2);
     assert_false(m->paths[0].is_regex);
-    assert_text(m->paths[0].text, "/a/b");
+    assert_text(rule_path_text(&m->paths[0]), "/a/b");
     assert_true(m->paths[1].is_regex);
-    assert_text(m->paths[1].text, "/x(y|z)");
+    assert_text(rule_path_text(&m->paths[1]), "/x(y|z)");
     const struct rule_condition *headers = rule_condition_of(m, ATTR_HEADER);
     assert_text(headers[0].name, "x-plan");
     assert_text(headers[0].is.list[0].text, "free");
@@ -33,7 +33,7 @@ static void conditions(void **state)
     r = rule_of("match: { method: DELETE, path: /x, event: no }");
     m = &r.rules->rules[0]->match;
     assert_text(text_of(m, ATTR_METHOD), "DELETE");
-    assert_text(m->paths[0].text, "/x");
+    assert_text(rule_path_text(&m->paths[0]), "/x");
     assert_text(text_of(m, ATTR_EVENT), "no");
     reading_done(&r);
     r = rule_of("match: { path: { regex: 'a' } }");
@@ -190,7 +190,7 @@ static void conditions_of_all_kinds(void **state)
     reading_done(&r);
     r = rule_of("match: { path: { regex: /a.*, not: { regex: /ab.* }, present: true } }");
     assert_true(r.rules->rules[0]->match.paths[0].is_regex);
-    assert_true(r.rules->rules[0]->match.not_paths[0].is_regex);
+    assert_true(rule_not_paths(&r.rules->rules[0]->match)[0].is_regex);
     assert_int_equal(r.rules->rules[0]->match.condition_count, 0);
     reading_done(&r);
     expect_rule("match: { event: 'ocr-*' }",

@@ -24,14 +24,14 @@ static void plans_are_read(void **state)
                                     "  limits: [50 per minute]\n");
     const struct rule *rule = r.rules->rules[0];
     assert_true(rule->ignore_case);
-    assert_int_equal(rule->plan.attribute, ATTR_HEADER);
-    assert_text(rule->plan.name, "x-plan");
-    assert_int_equal(rule->plan_count, 2);
-    assert_text(rule->plans[0].name, "free");
-    assert_int_equal(rule->plans[0].limit_count, 2);
-    assert_text(rule->plans[0].limits[0].name, "minute");
-    assert_text(rule->plans[0].limits[1].name, "month");
-    assert_int_equal(rule->plans[1].limits[0].max, 10000);
+    assert_int_equal(rule->rest->plan.attribute, ATTR_HEADER);
+    assert_text(rule->rest->plan.name, "x-plan");
+    assert_int_equal(rule->rest->plan_count, 2);
+    assert_text(rule->rest->plans[0].name, "free");
+    assert_int_equal(rule->rest->plans[0].limit_count, 2);
+    assert_text(rule->rest->plans[0].limits[0].name, "minute");
+    assert_text(rule->rest->plans[0].limits[1].name, "month");
+    assert_int_equal(rule->rest->plans[1].limits[0].max, 10000);
     assert_int_equal(rule->limits[0].max, 50);
     assert_string_equal(r.text.ptr, "f:5: rule api: advice: plan: whoever can send the header x-plan can choose the plan; "
                                     "have your gateway set it, and drop what clients send\n");
@@ -124,7 +124,7 @@ static void plans_are_bounded(void **state)
     for (int i = 0; i < RULE_PLANS_MAX; i++)
         buf_printf(&text, "    p%d: 1 per 1s\n", i);
     struct reading r = good_reading(text.ptr);
-    assert_int_equal(r.rules->rules[0]->plan_count, RULE_PLANS_MAX);
+    assert_int_equal(r.rules->rules[0]->rest->plan_count, RULE_PLANS_MAX);
     reading_done(&r);
     buf_printf(&text, "    more: 1 per 1s\n");
     expect_report(text.ptr, "f:6: rule a: plans: 65 plans are too many; at most 64\n");

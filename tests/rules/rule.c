@@ -10,7 +10,7 @@ static void the_least_rule(void **state)
     const struct rule *rule = r.rules->rules[0];
     assert_text(rule->id, "a");
     assert_int_equal(rule->mode, MODE_ENFORCE);
-    assert_int_equal(rule->expires_us, RULE_NEVER_EXPIRES);
+    assert_int_equal(rule->rest->expires_us, RULE_NEVER_EXPIRES);
     assert_int_equal(rule->by_count, 0);
     assert_int_equal(rule->match.condition_count + rule->match.path_count + rule->match.not_path_count, 0);
     assert_false(rule->ignore_case);
@@ -129,7 +129,7 @@ static void good_templates(void **state)
         char text[100];
         snprintf(text, sizeof text, "match: { path: '%s' }", good[i][0]);
         struct reading r = rule_of(text);
-        assert_text(r.rules->rules[0]->match.paths[0].text, good[i][1]);
+        assert_text(rule_path_text(&r.rules->rules[0]->match.paths[0]), good[i][1]);
         reading_done(&r);
     }
     expect_rule("match: { path: '/users/:id' }",
@@ -291,7 +291,7 @@ static void good_instants(void **state)
         char text[60];
         snprintf(text, sizeof text, "expires: %s", good[i].text);
         struct reading r = rule_of(text);
-        assert_int_equal(r.rules->rules[0]->expires_us, good[i].us);
+        assert_int_equal(r.rules->rules[0]->rest->expires_us, good[i].us);
         reading_done(&r);
     }
 }

@@ -201,16 +201,16 @@ static sv any_value_text(struct maker *m, enum attribute attribute, enum value_k
 
 static struct rule_values any_values(struct maker *m, enum attribute attribute, size_t count)
 {
-    struct rule_values values = { keep_array(m, count * sizeof *values.list), count };
+    struct rule_value *list = keep_array(m, count * sizeof *list);
     for (size_t i = 0; i < count; i++) {
-        struct rule_value *value = &values.list[i];
+        struct rule_value *value = &list[i];
         value->kind = attribute == ATTR_IP ? VALUE_NETWORK : (enum value_kind)below(m, VALUE_NETWORK);
         if (attribute == ATTR_IP)
             value->network = any_cidr(m);
         else
             value->text = any_value_text(m, attribute, value->kind);
     }
-    return values;
+    return (struct rule_values){ list, count };
 }
 
 /* On a path only its presence. */
@@ -226,19 +226,20 @@ static void any_condition(struct maker *m, struct rule_condition *condition)
         condition->presence = PRESENT;
 }
 
-static struct rule_path *any_paths(struct maker *m, size_t *ret_count)
+/* Returns the number of paths. */
+static uint16_t any_paths(struct maker *m, struct rule_path *paths)
 {
     static const char *const templates[] = { "/",      "/a/#/{name}/*", "/a b/%2F%25%00", "/*",    "/ü",
                                              "/\"\\'", "/\xff\n\t",     "/%23%7B",        "/true", "/a:b,c",
                                              "/A",     "/\x7f\xc2\x85", "/- a: b" };
     static const char *const regexes[] = { "/(a|b)+", "\\d{3}", "/\"x\"#", "[^/]*", "/ü\\x{fc}?", "/\n" };
-    *ret_count = maybe(m) ? below(m, 4) : 0;
-    struct rule_path *paths = keep_array(m, *ret_count * sizeof *paths);
-    for (size_t i = 0; i < *ret_count; i++) {
-        paths[i].is_regex = maybe(m);
-        paths[i].text = paths[i].is_regex ? PICK(m, regexes) : PICK(m, templates);
+    size_t count = maybe(m) ? below(m, 4) : 0;
+    for (size_t i = 0; i < count; i++) {
+        bool is_regex = maybe(m);
+        sv text = is_regex ? PICK(m, regexes) : PICK(m, templates);
+        paths[i] = (struct rule_path){ text.ptr, (uint32_t)text.len, is_regex };
     }
-    return paths;
+    return (uint16_t)count;
 }
 
 /* The name of an entry; `index` makes it differ from others. */
@@ -254,9 +255,11 @@ static sv any_entry_name(struct maker *m, size_t index)
 static struct rule_match any_match(struct maker *m)
 {
     struct rule_match match = { 0 };
-    match.conditions = keep_array(m, (ATTRIBUTE_COUNT + 20) * sizeof *match.conditions);
-    match.paths = any_paths(m, &match.path_count);
-    match.not_paths = any_paths(m, &match.not_path_count);
+    struct rule_condition *conditions = keep_array(m, RULE_CONDITIONS_MAX * sizeof *conditions);
+    match.conditions = conditions;
+    match.paths = keep_array(m, 8 * sizeof *match.paths);
+    match.path_count = any_paths(m, match.paths);
+    match.not_path_count = any_paths(m, match.paths + match.path_count);
     for (enum attribute i = 0; i < ATTR_HEADER; i++) {
         bool path = i == ATTR_PATH;
         if (!(attribute_table[i].uses & IN_MATCH) || maybe(m) || (path && match.path_count + match.not_path_count > 0))
@@ -264,7 +267,7 @@ static struct rule_match any_match(struct maker *m)
         struct rule_condition condition = { .attribute = i };
         any_condition(m, &condition);
         if (!path || condition.presence != PRESENCE_ANY)
-            match.conditions[match.condition_count++] = condition;
+            conditions[match.condition_count++] = condition;
     }
     size_t headers = maybe(m) ? below(m, 5) : 0;
     for (size_t i = 0; i < headers; i++) {
@@ -272,13 +275,13 @@ static struct rule_match any_match(struct maker *m)
         int n = snprintf(name, sizeof name, "%cx-%zu", "a!#'*~"[below(m, 6)], i);
         struct rule_condition condition = { .attribute = ATTR_HEADER, .name = keep(m, sv_of(name, (size_t)n)) };
         any_condition(m, &condition);
-        match.conditions[match.condition_count++] = condition;
+        conditions[match.condition_count++] = condition;
     }
     size_t entries = maybe(m) ? below(m, 5) : 0;
     for (size_t i = 0; i < entries; i++) {
         struct rule_condition condition = { .attribute = ATTR_DESCRIPTOR, .name = any_entry_name(m, i) };
         any_condition(m, &condition);
-        match.conditions[match.condition_count++] = condition;
+        conditions[match.condition_count++] = condition;
     }
     return match;
 }
@@ -367,57 +370,58 @@ static struct rule_limit *any_limits(struct maker *m, size_t *ret_count)
 }
 
 /* Plans are values of an attribute that takes any text without blanks at its ends. */
-static void any_plans(struct maker *m, struct rule *rule)
+static void any_plans(struct maker *m, struct rule *rule, struct rule_rest *rest)
 {
     static const char *const names[] = { "free", "Free", "true ", "a: b", "ü", "'", "\"", "#", "12", "{", "-", "?" };
     rule->ignore_case = maybe(m);
-    rule->plan = (struct rule_by){ ATTR_HEADER, keep(m, SV("x-plan")) };
-    rule->plan_count = below(m, 5);
-    rule->plans = keep_array(m, rule->plan_count * sizeof *rule->plans);
-    for (size_t i = 0; i < rule->plan_count; i++) {
+    rest->plan = (struct rule_by){ ATTR_HEADER, keep(m, SV("x-plan")) };
+    rest->plan_count = below(m, 5);
+    rest->plans = keep_array(m, rest->plan_count * sizeof *rest->plans);
+    for (size_t i = 0; i < rest->plan_count; i++) {
         char name[40];
         int n = snprintf(name, sizeof name, "%s%zu", names[below(m, sizeof names / sizeof *names)], i);
-        rule->plans[i].name = keep(m, sv_of(name, (size_t)n));
-        rule->plans[i].limits = any_limits(m, &rule->plans[i].limit_count);
+        rest->plans[i].name = keep(m, sv_of(name, (size_t)n));
+        rest->plans[i].limits = any_limits(m, &rest->plans[i].limit_count);
     }
 }
 
 static void any_by(struct maker *m, struct rule *rule)
 {
     enum attribute first = (enum attribute)below(m, ATTR_HEADER);
-    rule->by_count = below(m, 4);
-    rule->by = keep_array(m, rule->by_count * sizeof *rule->by);
+    rule->by_count = (uint8_t)below(m, 4);
+    struct rule_by *by = keep_array(m, rule->by_count * sizeof *by);
+    rule->by = by;
     for (size_t i = 0; i < rule->by_count; i++) {
         unsigned attribute = (unsigned)first + (unsigned)i;
         if (attribute < ATTR_HEADER && attribute_table[attribute].uses & IN_BY) {
-            rule->by[i].attribute = (enum attribute)attribute;
+            by[i].attribute = (enum attribute)attribute;
         } else if (maybe(m)) {
-            rule->by[i] = (struct rule_by){ ATTR_DESCRIPTOR, any_entry_name(m, i) };
+            by[i] = (struct rule_by){ ATTR_DESCRIPTOR, any_entry_name(m, i) };
         } else {
             char name[20];
             int n = snprintf(name, sizeof name, "x-%c%u", "a!#'*~"[below(m, 6)], attribute);
-            rule->by[i] = (struct rule_by){ ATTR_HEADER, keep(m, sv_of(name, (size_t)n)) };
+            by[i] = (struct rule_by){ ATTR_HEADER, keep(m, sv_of(name, (size_t)n)) };
         }
     }
 }
 
-static void any_counters(struct maker *m, struct rule *rule)
+static void any_counters(struct maker *m, struct rule *rule, struct rule_rest *rest)
 {
-    bool windows = rule->plan_count == 0;
+    bool windows = rest->plan_count == 0;
     for (size_t i = 0; i < rule->limit_count; i++)
         windows =
             windows && (rule->limits[i].algorithm == LIMIT_FIXED_WINDOW || rule->limits[i].algorithm == LIMIT_CALENDAR);
     rule->counters = (enum rule_counters)below(m, 3);
     rule->on_failure = (enum rule_on_failure)below(m, 3);
-    rule->hold_max_percent = maybe(m) ? 0 : (uint32_t)random_in(&m->random, 1, 100);
+    rest->hold_max_percent = maybe(m) ? 0 : (uint32_t)random_in(&m->random, 1, 100);
     if (!windows || maybe(m))
         return;
     rule->counters = COUNTERS_SHARED;
-    rule->lease = (struct rule_lease){ .on = true, .slice = 500, .ttl_ms = 2000 };
+    rest->lease = (struct rule_lease){ .on = true, .slice = 500, .ttl_ms = 2000 };
     if (maybe(m))
-        rule->lease.slice = (uint32_t)random_in(&m->random, 1, RULE_SLICE_WHOLE);
+        rest->lease.slice = (uint32_t)random_in(&m->random, 1, RULE_SLICE_WHOLE);
     if (maybe(m))
-        rule->lease.ttl_ms = (uint32_t)random_in(&m->random, 1, 36000) * 100;
+        rest->lease.ttl_ms = (uint32_t)random_in(&m->random, 1, 36000) * 100;
 }
 
 static void any_penalty(struct maker *m, struct rule_penalty *penalty)
@@ -445,44 +449,43 @@ static void any_word(struct maker *m, struct rule *rule, struct rule_rest *rest)
 {
     rule->unlimited = maybe(m);
     rule->limit_count = rule->unlimited ? 0 : 1;
-    rule->limits = keep_array(m, sizeof *rule->limits);
-    if (!rule->unlimited) {
-        rule->limits[0] = (struct rule_limit){ .name = SV("given"), .algorithm = LIMIT_CALENDAR, .given = true };
+    static const struct rule_limit given = { .name = { "given", 5 }, .algorithm = LIMIT_CALENDAR, .given = true };
+    rule->limits = rule->unlimited ? NULL : &given;
+    if (!rule->unlimited)
         return;
-    }
-    rule->limits = NULL;
     rule->counters = COUNTERS_DEFAULT;
     rule->on_failure = ON_FAILURE_LOCAL;
-    rule->lease = (struct rule_lease){ 0 };
-    rule->hold_max_percent = 0;
+    rest->lease = (struct rule_lease){ 0 };
+    rest->hold_max_percent = 0;
     rest->penalty = (struct rule_penalty){ 0 };
     rest->reject = (struct rule_reject){ 0 };
 }
 
 static struct rule any_rule(struct maker *m, size_t index)
 {
+    size_t limit_count = 0;
     struct rule_rest *rest = keep_array(m, sizeof *rest);
-    struct rule rule = {
-        .id = any_id(m, index), .mode = (enum rule_mode)below(m, 3), .expires_us = RULE_NEVER_EXPIRES, .rest = rest
-    };
+    struct rule rule = { .id = any_id(m, index), .mode = (enum rule_mode)below(m, 3), .rest = rest };
+    rest->expires_us = RULE_NEVER_EXPIRES;
     if (below(m, 4) == 0)
         rule_disable(&rule);
     if (maybe(m))
-        rule.expires_us = random_in(&m->random, 0, INT64_C(253402300799)) * (maybe(m) ? US_PER_S : 1000003);
-    if (rule.expires_us >= INT64_C(253402300800) * US_PER_S)
-        rule.expires_us = RULE_NEVER_EXPIRES;
+        rest->expires_us = random_in(&m->random, 0, INT64_C(253402300799)) * (maybe(m) ? US_PER_S : 1000003);
+    if (rest->expires_us >= INT64_C(253402300800) * US_PER_S)
+        rest->expires_us = RULE_NEVER_EXPIRES;
     rule.match = any_match(m);
     rule.ignore_case = maybe(m);
     any_by(m, &rule);
-    any_plans(m, &rule);
-    if (rule.plan_count == 0 || maybe(m))
-        rule.limits = any_limits(m, &rule.limit_count);
+    any_plans(m, &rule, rest);
+    if (rest->plan_count == 0 || maybe(m))
+        rule.limits = any_limits(m, &limit_count);
+    rule.limit_count = (uint8_t)limit_count;
     rest->except = any_except(m);
     rest->reject = any_reject(m);
-    any_counters(m, &rule);
+    any_counters(m, &rule, rest);
     any_penalty(m, &rest->penalty);
     any_replaces(m, rest);
-    if (rule.plan_count == 0 && below(m, 6) == 0)
+    if (rest->plan_count == 0 && below(m, 6) == 0)
         any_word(m, &rule, rest);
     return rule;
 }
@@ -534,7 +537,8 @@ static void any_overrides(struct maker *m)
     for (size_t i = 0; i < 20 && rules->rule_count > 0; i++) {
         const struct rule *rule = rules->rules[below(m, rules->rule_count)];
         struct rule_override *o = &rules->overrides[rules->override_count];
-        if (rule->by_count == 0 || rule->lease.on)
+        size_t limit_count = 0;
+        if (rule->by_count == 0 || rule->rest->lease.on)
             continue;
         *o = (struct rule_override){ .rule = rule->id, .expires_us = RULE_NEVER_EXPIRES, .value_count = rule->by_count };
         o->values = keep_array(m, o->value_count * sizeof *o->values);
@@ -542,7 +546,8 @@ static void any_overrides(struct maker *m)
             o->values[k] = any_value(m, rule->by[k].attribute, i);
         o->kind = (enum override_kind)below(m, 3);
         if (o->kind == OVERRIDE_LIMITS)
-            o->limits = any_limits(m, &o->limit_count);
+            o->limits = any_limits(m, &limit_count);
+        o->limit_count = (uint8_t)limit_count;
         if (maybe(m))
             o->expires_us = random_in(&m->random, 0, INT64_C(253402300799)) * US_PER_S;
         if (maybe(m))
@@ -583,7 +588,10 @@ static void random_sets_read_back_the_same(void **state)
         assert_false(text.failed);
         assert_true(utf8_valid(buf_sv(&text)));
         struct reading back = reading_of(buf_sv(&text));
-        bool same = back.report.error_count == 0 && rules_equal(made.rules, back.rules);
+        struct rules *copy = rules_copy(made.rules);
+        assert_non_null(copy);
+        bool same = back.report.error_count == 0 && rules_equal(made.rules, back.rules) && rules_equal(made.rules, copy);
+        rules_free(copy);
         rules_write(back.rules, &again);
         same = same && sv_eq(buf_sv(&text), buf_sv(&again));
         if (!same)

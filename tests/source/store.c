@@ -25,9 +25,9 @@ static void the_old_table_works_as_it_stands(void **state)
     assert_int_equal(rules[0]->by[0].attribute, ATTR_USER);
     assert_int_equal(rules[0]->limits[0].algorithm, LIMIT_FIXED_WINDOW);
     assert_int_equal(rules[0]->limits[0].per_us, 60000000);
-    assert_true(rules[0]->expires_us == RULE_NEVER_EXPIRES);
-    assert_true(rules[1]->expires_us == INT64_C(1900000000250000));
-    assert_true(rules[2]->expires_us == INT64_C(1900000000000000));
+    assert_true(rules[0]->rest->expires_us == RULE_NEVER_EXPIRES);
+    assert_true(rules[1]->rest->expires_us == INT64_C(1900000000250000));
+    assert_true(rules[2]->rest->expires_us == INT64_C(1900000000000000));
     assert_true(sv_eq(rules[2]->match.conditions[0].is.list[0].text, SV("POST")));
     assert_ptr_equal(reading.rows[0].parsed, rules[0]);
     source_reading_done(&reading);
