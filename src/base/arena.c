@@ -37,7 +37,8 @@ static struct arena_block *block_with(struct arena *a, size_t size)
     if (!block)
         return NULL;
     *block = (struct arena_block){ .next = a->blocks, .texts = room };
-    return a->blocks = block;
+    a->blocks = block;
+    return block;
 }
 
 void *arena_room(struct arena *a, size_t size)

@@ -2,55 +2,8 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "engine/bound.h"
+#include "engine/binder.h"
 #include "engine/keys.h"
-#include "engine/terms.h"
-
-static void add_by(struct hash *h, const struct rule *rule)
-{
-    for (size_t i = 0; i < rule->by_count; i++) {
-        subject_add(h, attribute_table[rule->by[i].attribute].name);
-        subject_add(h, rule->by[i].name);
-    }
-}
-
-static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, const struct rule_limit *limit)
-{
-    struct hash h;
-    hash_init(&h, key);
-    /* No text is as long as this, so no subject's values hash like a limit: the two are joined to a cell's key. */
-    hash_word(&h, UINT64_MAX);
-    subject_add(&h, rule->id);
-    subject_add(&h, limit->name);
-    subject_add(&h, weir_str(algorithm_names[limit->algorithm]));
-    add_by(&h, rule);
-    return hash_final(&h);
-}
-
-/* No limit's identity begins with it, nor does anything else that is hashed: see receipt.c. */
-#define RULE_MARK (UINT64_MAX - 4)
-
-static uint64_t rule_id(const struct hash_key *key, const struct rule *rule)
-{
-    struct hash h;
-    hash_init(&h, key);
-    hash_word(&h, RULE_MARK);
-    subject_add(&h, rule->id);
-    return hash_final(&h);
-}
-
-/* Nor with this one. */
-#define PENALTY_MARK (UINT64_MAX - 9)
-
-uint64_t penalty_id(const struct hash_key *key, const struct rule *rule)
-{
-    struct hash h;
-    hash_init(&h, key);
-    hash_word(&h, PENALTY_MARK);
-    subject_add(&h, rule->id);
-    add_by(&h, rule);
-    return hash_final(&h);
-}
 
 /* A rule's class is the index of an earlier rule with the same `by`. Few different ones are looked at: more classes than
  * needed cost a hash, never a wrong answer. */
@@ -76,23 +29,6 @@ static enum counter_kind counter_of(const struct rule *rule, struct bound_sharin
 
 /* ---- binding ---- */
 
-struct binder {
-    struct bound *bound;
-    const struct bound *before; /* whose rules are shared; NULL: none is */
-    const uint32_t *was;        /* of each rule: its number in `before`; UINT32_MAX: it has none */
-    bool moved;                 /* some rule has another number than before, or rules have come or gone */
-    const struct hash_key *key;
-    struct bound_block *block; /* where limits are bound */
-    uint32_t block_number;
-    struct bound_limit *next; /* room for all limits of the block */
-    struct terms_table terms; /* of the block */
-    uint32_t *fresh;          /* numbers of the rules that are not shared; room for all */
-    size_t fresh_count;
-    uint32_t
-        *first; /* effects by their hash: 1 + the index of the first override that has it; as many as there are slots */
-    bool no_memory;
-};
-
 static const struct bound_rule_rest no_rest;
 
 /* rule->rest, to write what the rule has. Before all else of the rule is bound, too. NULL: no memory. */
@@ -105,32 +41,6 @@ static struct bound_rule_rest *rest_of(struct bound *bound, struct bound_rule *r
         rule->rest = rest;
     }
     return (struct bound_rule_rest *)rule->rest;
-}
-
-static void bind_limit(struct binder *b, const struct bound_rule *rule, const struct rule_limit *spec, bool first)
-{
-    static const struct bound_terms nothing;
-    struct bound_limit *limit = b->next++;
-    const struct bound_terms *terms = terms_of(&b->terms, b->key, spec, rule->counter != COUNTER_CELL);
-    b->no_memory = b->no_memory || !terms;
-    *limit = (struct bound_limit){ .terms = terms ? terms : &nothing,
-                                   .id = limit_id(b->key, rule->rule, spec),
-                                   .number = b->block_number << BOUND_PLACE_BITS | (uint32_t)(limit - b->block->limits),
-                                   .first = first };
-}
-
-static struct bound_set bind_set(struct binder *b, struct bound_rule *rule, const struct rule_limit *specs, size_t count)
-{
-    struct bound_set set = { b->next, (uint32_t)count, rule->counter };
-    for (size_t i = 0; i < count; i++)
-        bind_limit(b, rule, &specs[i], i == 0);
-    rule->limit_most = count > rule->limit_most ? (uint8_t)count : rule->limit_most;
-    return set;
-}
-
-static bool is_path(const struct rule_by *by)
-{
-    return by->attribute == ATTR_PATH || by->attribute == ATTR_ROUTE;
 }
 
 /* Rules do not know how paths are read: /a/ is /a. */
@@ -146,15 +56,6 @@ static const sv *spell_plans(struct binder *b, const struct rule *rule)
     }
     b->no_memory = b->no_memory || !names;
     return names;
-}
-
-/* What a set counts beside requests. */
-static void note_units(const struct bound_set *set, bool *units, bool *slots)
-{
-    for (size_t i = 0; i < set->limit_count; i++) {
-        *units = *units || set->limits[i].terms->counts_other;
-        *slots = *slots || set->limits[i].terms->limit.algorithm == LIMIT_CONCURRENT;
-    }
 }
 
 /* What the rule counts beside requests, in its own limits and in those of its plans. */
@@ -175,7 +76,7 @@ static void bind_plans(struct binder *b, const struct rule *rule, struct bound_r
     for (size_t i = 0; plans && i < rule->rest->plan_count; i++)
         plans[i] = bind_set(b, ret, rule->rest->plans[i].limits, rule->rest->plans[i].limit_count);
     rest->plans = plans;
-    ret->by_path = is_path(&rule->rest->plan);
+    ret->by_path = by_is_path(&rule->rest->plan);
     if (ret->by_path)
         rest->plan_names = spell_plans(b, rule);
 }
@@ -219,7 +120,7 @@ static void bind_rule(struct binder *b, const struct rule *rule, struct bound_ru
         bind_plans(b, rule, ret, rest);
     note_rule_units(ret);
     for (size_t k = 0; k < rule->by_count; k++)
-        ret->by_path = ret->by_path || is_path(&rule->by[k]);
+        ret->by_path = ret->by_path || by_is_path(&rule->by[k]);
     ret->one_cell = ret->mode == MODE_ENFORCE && ret->counter == COUNTER_CELL && ret->own.limit_count == 1 &&
                     !ret->own.limits->terms->counts_other && !ret->chooses && !ret->special && !ret->by_path &&
                     ret->rest->replace_count == 0;
@@ -382,36 +283,6 @@ static void bind_overridden_again(struct binder *b)
 
 /* ---- rules that replace others ---- */
 
-struct rule_name {
-    sv id;
-    struct bound_rule *rule;
-};
-
-static int compare_names(const void *a, const void *b)
-{
-    const struct rule_name *x = a, *y = b;
-    return sv_compare(x->id, y->id);
-}
-
-/* All rules, sorted by id. Returns NULL if out of memory. */
-static struct rule_name *sort_names(const struct bound *bound)
-{
-    const struct rules *rules = ruleset_rules(bound->ruleset);
-    struct rule_name *names = cleanup_calloc(rules->rule_count + 1, sizeof *names);
-    for (size_t i = 0; names && i < rules->rule_count; i++)
-        names[i] = (struct rule_name){ rules->rules[i]->id, &bound->rules[i] };
-    if (names && rules->rule_count > 1)
-        qsort(names, rules->rule_count, sizeof *names, compare_names);
-    return names;
-}
-
-static struct bound_rule *find_name(const struct rule_name *names, size_t count, sv id)
-{
-    struct rule_name wanted = { .id = id };
-    const struct rule_name *found = count ? bsearch(&wanted, names, count, sizeof *names, compare_names) : NULL;
-    return found ? found->rule : NULL;
-}
-
 static int compare_numbers(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -471,125 +342,6 @@ static void bind_rules(struct binder *b)
     }
 }
 
-/* ---- overrides ---- */
-
-/* Finds the rule of each override and marks it as overridden, before limits are bound. Returns false if out of memory. */
-static bool find_overridden(struct bound *bound, struct bound_rule **ret)
-{
-    const struct rules *rules = ruleset_rules(bound->ruleset);
-    CLEANUP_FREE struct rule_name *names = sort_names(bound);
-    if (!names)
-        return false;
-    for (size_t i = 0; i < rules->override_count; i++) {
-        ret[i] = find_name(names, rules->rule_count, rules->overrides[i].rule);
-        if (ret[i])
-            ret[i]->overridden = true;
-    }
-    return true;
-}
-
-/* Paths are spelled here: rules do not know how paths are read. The network of an address was made with the settings of
- * its file; if those were bad, others hold. */
-static bool override_subject(const struct binder *b, const struct rule *rule, const struct rule_override *o, uint64_t *ret)
-{
-    struct hash h;
-    hash_init(&h, b->key);
-    for (size_t i = 0; i < o->value_count; i++) {
-        struct facts facts;
-        sv value = o->values[i], rest = value;
-        if (is_path(&rule->by[i]))
-            value = counted_value(&facts, b->bound->ruleset, &rule->by[i], value);
-        else if (rule->by[i].attribute == ATTR_IP)
-            value = counted_value(&facts, b->bound->ruleset, &rule->by[i], sv_cut(&rest, '/'));
-        if (value.len == 0 && !by_may_be_empty(&rule->by[i]))
-            return false;
-        subject_add(&h, value);
-    }
-    *ret = hash_final(&h);
-    return true;
-}
-
-static struct bound_set override_set(struct binder *b, struct bound_rule *rule, const struct rule_override *o)
-{
-    if (o->kind == OVERRIDE_LIMITS)
-        return bind_set(b, rule, o->limits, o->limit_count);
-    struct bound_set set = bind_set(b, rule, &deny_limit, o->kind == OVERRIDE_DENY);
-    set.counter = COUNTER_CELL;
-    return set;
-}
-
-static bool same_effect(const struct rule_override *a, const struct rule_override *b)
-{
-    return sv_eq(a->rule, b->rule) && a->kind == b->kind && a->expires_us == b->expires_us &&
-           rule_limits_same(a->limits, a->limit_count, b->limits, b->limit_count);
-}
-
-/* Covers every field in which many overrides of a rule may differ: effects with the same hash are compared one by one. */
-static uint64_t effect_hash(const struct binder *b, const struct bound_rule *rule, const struct rule_override *o)
-{
-    struct hash h;
-    hash_init(&h, b->key);
-    hash_word(&h, rule->rest->id + o->kind);
-    hash_word(&h, (uint64_t)o->expires_us);
-    for (size_t i = 0; i < o->limit_count; i++)
-        hash_limit(&h, &o->limits[i]);
-    return hash_final(&h);
-}
-
-/* Returns the number of the effect: that of an earlier override that does the same, or a new one. */
-static uint32_t bind_effect(struct binder *b, struct bound_rule *rule, uint32_t index, const uint32_t *effects)
-{
-    struct override_table *table = &b->bound->overrides;
-    const struct rule_override *all = ruleset_rules(b->bound->ruleset)->overrides, *o = &all[index];
-    size_t slot = effect_hash(b, rule, o) & table->mask;
-    for (; b->first[slot]; slot = (slot + 1) & table->mask)
-        if (same_effect(&all[b->first[slot] - 1], o))
-            return effects[b->first[slot] - 1];
-    b->first[slot] = index + 1;
-    table->effects[table->effect_count] = (struct override_effect){ override_set(b, rule, o), o->expires_us };
-    note_units(&table->effects[table->effect_count].set, &b->bound->units, &b->bound->slots);
-    return table->effect_count++;
-}
-
-/* So that a decision does not walk through thousands. */
-enum { SPELLINGS_MAX = 8 };
-
-/* Two spellings of a path may be one subject. The first override that has not expired is in force, so one that does not
- * outlast an earlier one is never in force. If there are too many, the new one replaces the last: what lasts longest stays.
- * `effects` is of those before. */
-static void bind_override(struct binder *b, struct bound_rule *rule, uint32_t index, uint32_t *effects)
-{
-    struct override_table *table = &b->bound->overrides;
-    const struct rule_override *override = &ruleset_rules(b->bound->ruleset)->overrides[index];
-    const struct override_slot *earlier, *last = NULL;
-    size_t count = 0;
-    uint64_t subject;
-    if (!override_subject(b, rule->rule, override, &subject))
-        return;
-    uint64_t key = key_mix(rule->rest->id, subject);
-    size_t slot = override_first_slot(table, key);
-    for (; (earlier = override_next(table, key, &slot)); count++, last = earlier)
-        if (override->expires_us <= table->effects[earlier->effect].expires_us)
-            return;
-    if (count == SPELLINGS_MAX)
-        slot = (size_t)(last - table->slots);
-    effects[index] = bind_effect(b, rule, index, effects);
-    table->tags[slot] = override_tag(key);
-    table->slots[slot] = (struct override_slot){ key, effects[index], index };
-}
-
-static bool make_table(struct override_table *table, size_t count)
-{
-    size_t size = 2;
-    while (size < 2 * count)
-        size *= 2;
-    table->mask = size - 1;
-    table->tags = calloc(size, sizeof *table->tags);
-    table->slots = calloc(size, sizeof *table->slots);
-    table->effects = calloc(count, sizeof *table->effects);
-    return table->tags && table->slots && table->effects;
-}
-
 /* ---- the whole ---- */
 
 /* Returns how many limits rules have that are not shared. */
@@ -605,56 +357,6 @@ static size_t count_limits(const struct binder *b)
     }
     return count;
 }
-
-/* Returns how many limits overrides have, each that denies counted for one. */
-static size_t count_override_limits(const struct rules *rules)
-{
-    size_t count = rules->override_count;
-    for (size_t i = 0; i < rules->override_count; i++)
-        count += rules->overrides[i].limit_count;
-    return count;
-}
-
-/* Zeroed. NULL: no memory. */
-static struct bound_limit *new_limits(size_t count)
-{
-    size_t size = (count + 1) * sizeof(struct bound_limit);
-    struct bound_limit *limits = aligned_alloc(_Alignof(struct bound_limit), size);
-    return limits ? memset(limits, 0, size) : NULL;
-}
-
-/* Most overrides share the limits of others. Keeps no more room than for those that are there. Returns false if out of
- * memory. */
-static bool fit_override_limits(struct binder *b)
-{
-    struct override_table *table = &b->bound->overrides;
-    struct bound_limit *before = b->block->limits;
-    size_t count = (size_t)(b->next - before);
-    struct bound_limit *limits = new_limits(count);
-    if (!limits)
-        return false;
-    memcpy(limits, before, count * sizeof *limits);
-    for (uint32_t i = 0; i < table->effect_count; i++)
-        table->effects[i].set.limits = limits + (table->effects[i].set.limits - before);
-    b->block->limits = limits;
-    b->block->limit_count = count;
-    free(before);
-    return true;
-}
-
-static bool bind_overrides(struct binder *b, struct bound_rule **of)
-{
-    const struct rules *rules = ruleset_rules(b->bound->ruleset);
-    CLEANUP_FREE uint32_t *first = cleanup_calloc(b->bound->overrides.mask + 1, sizeof *first);
-    CLEANUP_FREE uint32_t *effects = cleanup_calloc(rules->override_count, sizeof *effects);
-    b->first = first;
-    for (uint32_t i = 0; first && effects && i < rules->override_count; i++)
-        if (of[i])
-            bind_override(b, of[i], i, effects);
-    return fit_override_limits(b) && first && effects;
-}
-
-/* ---- all of it ---- */
 
 static void block_free(struct bound_block *block)
 {
@@ -719,7 +421,7 @@ static bool bind_all(struct binder *b)
         init_rules(b);
         classify(bound);
     }
-    if (overrides > 0 && (!find_overridden(bound, of) || !make_table(&bound->overrides, overrides)))
+    if (overrides > 0 && (!find_overridden(bound, of) || !make_override_table(&bound->overrides, overrides)))
         return false;
     if (b->before && overrides + ruleset_rules(b->before->ruleset)->override_count > 0)
         bind_overridden_again(b);

@@ -207,7 +207,7 @@ struct bound {
     size_t limits_in_use; /* of rules */
     struct bound_sharing sharing;
     struct override_table overrides;
-    uint32_t *by_id; /* 1 + numbers of limits, by their ids: open addressing, at most half full */
+    uint32_t *by_id; /* 1 + numbers of limits, by their ids and rates: open addressing, at most half full */
     size_t by_id_mask;
     unsigned waiting; /* number of decisions that wait and need these rules; atomic */
     struct bound *next_retired;
@@ -235,14 +235,42 @@ static inline struct bound_limit *bound_limit_at(const struct bound *bound, uint
     return block < bound->block_count && place < bound->blocks[block]->limit_count ? &bound->blocks[block]->limits[place]
                                                                                    : NULL;
 }
-/* Returns the next limit with this id, or NULL after the last one: those of plans and overrides have the same. *slot is 0
- * at first. */
-static inline const struct bound_limit *bound_next_limit(const struct bound *bound, uint64_t id, size_t *slot)
+/* Returns what tells the rate of a bucket from another; 0 for windows. (Slots have their time to live in its place.) */
+static inline uint64_t limit_rate(const struct limit *limit)
 {
-    for (uint32_t number; (number = bound->by_id[((size_t)id + *slot) & bound->by_id_mask]) != 0;) {
+    return limit->algorithm == LIMIT_TOKEN_BUCKET ? key_mix((uint64_t)limit->per_us, limit->max) : 0;
+}
+/* Returns a limit with this id: the rule's own if there is one, of slots the one with the shortest time to live; those of
+ * plans and overrides have the same id. NULL: there is none. *ret_slot: its place in by_id. */
+static inline const struct bound_limit *bound_first_limit(const struct bound *bound, uint64_t id, size_t *ret_slot)
+{
+    uint32_t number;
+    for (size_t slot = (size_t)id & bound->by_id_mask; (number = bound->by_id[slot]) != 0;
+         slot = (slot + 1) & bound->by_id_mask) {
         const struct bound_limit *limit = bound_limit_at(bound, number - 1);
-        ++*slot;
+        *ret_slot = slot;
         if (limit->id == id)
+            return limit;
+    }
+    return NULL;
+}
+/* Where the search for a limit begins whose rate is not that of the first one with its id. */
+static inline size_t bound_rate_slot(const struct bound *bound, uint64_t id, uint64_t rate)
+{
+    return (size_t)key_mix(id, rate) & bound->by_id_mask;
+}
+/* Returns a limit with this id and rate, or NULL. */
+static inline const struct bound_limit *bound_limit_of_rate(const struct bound *bound, uint64_t id, uint64_t rate)
+{
+    size_t slot;
+    const struct bound_limit *limit = bound_first_limit(bound, id, &slot);
+    if (!limit || limit_rate(&limit->terms->limit) == rate)
+        return limit;
+    uint32_t number;
+    for (slot = bound_rate_slot(bound, id, rate); (number = bound->by_id[slot]) != 0;
+         slot = (slot + 1) & bound->by_id_mask) {
+        limit = bound_limit_at(bound, number - 1);
+        if (limit->id == id && limit_rate(&limit->terms->limit) == rate)
             return limit;
     }
     return NULL;

@@ -4,18 +4,33 @@
 
 #include "engine/bound.h"
 
-static uint32_t *slot_of(const struct bound *bound, uint64_t id, uint32_t wanted)
+static uint32_t *slot_of(const struct bound *bound, size_t slot, uint32_t wanted)
 {
-    size_t slot = (size_t)id & bound->by_id_mask;
-    while (bound->by_id[slot] != wanted)
-        slot = (slot + 1) & bound->by_id_mask;
-    return &bound->by_id[slot];
+    while (bound->by_id[slot & bound->by_id_mask] != wanted)
+        slot++;
+    return &bound->by_id[slot & bound->by_id_mask];
+}
+
+/* Thousands of overrides may have limits with the same id. Those of one rate are there once, and each rate has a place of
+ * its own, so that neither this nor a search walks through them. */
+static void index_limit(struct bound *bound, const struct bound_limit *limit)
+{
+    const struct limit *terms = &limit->terms->limit;
+    uint64_t rate = limit_rate(terms);
+    size_t slot;
+    const struct bound_limit *first = bound_first_limit(bound, limit->id, &slot);
+    if (!first)
+        *slot_of(bound, (size_t)limit->id, 0) = limit->number + 1;
+    else if (terms->algorithm == LIMIT_CONCURRENT && terms->per_us < first->terms->limit.per_us)
+        bound->by_id[slot] = limit->number + 1;
+    else if (!bound_limit_of_rate(bound, limit->id, rate))
+        *slot_of(bound, bound_rate_slot(bound, limit->id, rate), 0) = limit->number + 1;
 }
 
 static void index_set(struct bound *bound, const struct bound_set *set)
 {
     for (size_t i = 0; i < set->limit_count; i++)
-        *slot_of(bound, set->limits[i].id, 0) = set->limits[i].number + 1;
+        index_limit(bound, &set->limits[i]);
 }
 
 static bool index_all(struct bound *bound)
@@ -65,7 +80,7 @@ static bool index_like_before(struct bound *bound, const struct bound *before, c
     for (size_t i = 0; i < fresh_count; i++) {
         const struct bound_set *set = &bound->rules[fresh[i]].own, *old = &before->rules[fresh[i]].own;
         for (size_t k = 0; k < set->limit_count; k++)
-            *slot_of(bound, set->limits[k].id, old->limits[k].number + 1) = set->limits[k].number + 1;
+            *slot_of(bound, (size_t)set->limits[k].id, old->limits[k].number + 1) = set->limits[k].number + 1;
     }
     return true;
 }

@@ -20,9 +20,9 @@ struct survey {
 
 static uint64_t *count_of(const struct survey *s, uint64_t id, const struct bound_limit **ret)
 {
-    size_t slot = 0;
-    *ret = bound_next_limit(s->bound, id, &slot);
-    return *ret ? &s->counts[((size_t)id + slot - 1) & s->bound->by_id_mask] : NULL;
+    size_t slot;
+    *ret = bound_first_limit(s->bound, id, &slot);
+    return *ret ? &s->counts[slot] : NULL;
 }
 
 /* A limit that was removed has no name any more. */

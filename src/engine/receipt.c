@@ -146,7 +146,7 @@ static inline struct weir_charged *add(struct making *m, const struct counter *c
     *charged = (struct weir_charged){ .limit = c->limit->id,
                                       .key = c->ask.key,
                                       .origin = origin,
-                                      .rate = receipt_rate(counter_limit(c)),
+                                      .rate = limit_rate(counter_limit(c)),
                                       .cost = c->ask.cost,
                                       .unit = c->limit->terms->spec->cost_unit.len > 0
                                                   ? receipt_unit(c->limit->terms->spec->cost_unit)

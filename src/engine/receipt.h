@@ -54,11 +54,6 @@ bool receipt_is_sealed(const struct weir_receipt *receipt, const struct bound *b
 bool receipt_is_of_store(const struct weir_receipt *receipt, const struct weir *weir);
 /* Returns the ring that its number is of: see receipt_ring.h. */
 uint64_t receipt_ring(const struct weir_receipt *receipt, const struct cells *cells);
-/* Returns what tells the rate of a bucket from another; 0 for windows. (Slots have their time to live in its place.) */
-static inline uint64_t receipt_rate(const struct limit *limit)
-{
-    return limit->algorithm == LIMIT_TOKEN_BUCKET ? key_mix((uint64_t)limit->per_us, limit->max) : 0;
-}
 /* Returns what a receipt has in place of a unit's name. */
 uint32_t receipt_unit(sv unit);
 

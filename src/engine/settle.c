@@ -47,24 +47,22 @@ static bool is_slot(const struct weir_charged *charged)
 
 static bool has_rate(const struct bound_terms *limit, const struct weir_charged *charged)
 {
-    return receipt_rate(&limit->limit) == charged->rate || limit->limit.algorithm == LIMIT_CONCURRENT;
+    return limit_rate(&limit->limit) == charged->rate || limit->limit.algorithm == LIMIT_CONCURRENT;
 }
 
 /* Returns the terms of a charge's limit as the rules in force have it, or NULL. A bucket that fills at another rate by now
  * gives nothing back. But a hold there has to end, and more than was charged is charged. */
 static const struct bound_terms *limit_of(const struct settling *s, const struct weir_charged *charged)
 {
-    bool any_rate = receipt_how(charged).on_hold || (!s->renews && amount_of(&s->amounts, charged) > charged->cost);
-    const struct bound_terms *other = NULL;
-    const struct bound_limit *limit;
-    size_t slot = 0;
-    while ((limit = bound_next_limit(s->bound, charged->limit, &slot)) != NULL)
-        if (has_rate(limit->terms, charged))
-            return limit->terms;
-        else
-            other = limit->terms;
-    if (other && any_rate)
-        return other;
+    struct receipt_how how = receipt_how(charged);
+    bool any_rate = how.on_hold || (!s->renews && amount_of(&s->amounts, charged) > charged->cost);
+    uint64_t rate = how.algorithm == LIMIT_CONCURRENT ? 0 : charged->rate;
+    size_t slot;
+    const struct bound_limit *limit = bound_limit_of_rate(s->bound, charged->limit, rate);
+    if (!limit && any_rate)
+        limit = bound_first_limit(s->bound, charged->limit, &slot);
+    if (limit)
+        return limit->terms;
     return is_slot(charged) ? &lost_slot : NULL;
 }
 
@@ -90,13 +88,9 @@ static const struct bound_terms *usable_cell(const struct settling *s, const str
 /* Returns how long a slot lasts by the rules in force, 0 if it is not one. Plans may differ: the shortest. */
 static uint32_t slot_ttl_ms(const struct settling *s, const struct weir_charged *charged)
 {
-    const struct bound_limit *limit;
-    int64_t ttl_us = 0;
-    size_t slot = 0;
-    while (is_slot(charged) && (limit = bound_next_limit(s->bound, charged->limit, &slot)) != NULL) {
-        int64_t per_us = limit->terms->limit.per_us;
-        ttl_us = ttl_us == 0 || per_us < ttl_us ? per_us : ttl_us;
-    }
+    size_t slot;
+    const struct bound_limit *limit = is_slot(charged) ? bound_first_limit(s->bound, charged->limit, &slot) : NULL;
+    int64_t ttl_us = limit ? limit->terms->limit.per_us : 0;
     struct receipt_how how = receipt_how(charged);
     if (how.kind == RECEIPT_STORE && how.algorithm == LIMIT_CONCURRENT)
         ttl_us = (int64_t)charged->rate;

@@ -34,19 +34,6 @@ const char *name_copy(struct arena *arena, sv name)
 
 /* ---- limits that say the same ---- */
 
-void hash_limit(struct hash *hash, const struct rule_limit *limit)
-{
-    hash_word(hash, limit->max);
-    hash_word(hash, limit->burst);
-    hash_word(hash, (uint64_t)limit->per_us);
-    hash_word(hash, (uint64_t)limit->algorithm << 32 | (uint64_t)limit->unit << 24 | (uint64_t)limit->week_start << 16 |
-                        (uint64_t)limit->overdraft << 2 | (uint64_t)limit->given << 1 | (uint64_t)limit->named);
-    hash_text(hash, limit->name.ptr, limit->name.len);
-    hash_text(hash, limit->cost_unit.ptr, limit->cost_unit.len);
-    if (limit->zone)
-        hash_text(hash, limit->zone->name.ptr, limit->zone->name.len);
-}
-
 /* A zone is read again with rules that are read again, and may have changed meanwhile: its name alone does not tell. The
  * limit of overrides that deny is told from others by where it is. */
 static bool says_same(const struct rule_limit *a, const struct rule_limit *b)
@@ -116,7 +103,7 @@ const struct bound_terms *terms_of(struct terms_table *table, const struct hash_
 {
     struct hash h;
     hash_init(&h, key);
-    hash_limit(&h, spec);
+    rule_limit_hash(spec, &h);
     size_t slot = hash_final(&h) & table->mask;
     while (table->slots[slot] && !says_same(table->slots[slot]->spec, spec))
         slot = (slot + 1) & table->mask;

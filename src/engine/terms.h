@@ -22,9 +22,6 @@ void terms_table_done(struct terms_table *table); /* the terms stay */
 const struct bound_terms *terms_of(struct terms_table *table, const struct hash_key *key, const struct rule_limit *spec,
                                    bool in_store);
 
-/* Adds all that a limit says to a hash. Limits with the same hash are compared. */
-void hash_limit(struct hash *hash, const struct rule_limit *limit);
-
 /* Copies a name for verdicts: see NAME_PIECE. Returns NULL if out of memory. */
 const char *name_copy(struct arena *arena, sv name);
 

@@ -33,9 +33,9 @@ static void plan_done(struct plan *plan)
 static bool plan_make(struct plan *plan, const struct ruleset *before, const uint32_t *was, size_t count)
 {
     size_t indexed = before->compiled_count;
-    plan->numbers = malloc((indexed + 1) * sizeof *plan->numbers);
-    plan->places = malloc((count + 1) * sizeof *plan->places);
-    plan->added = malloc((count + 1) * sizeof *plan->added);
+    plan->numbers = cleanup_calloc(indexed + 1, sizeof *plan->numbers);
+    plan->places = cleanup_calloc(count + 1, sizeof *plan->places);
+    plan->added = cleanup_calloc(count + 1, sizeof *plan->added);
     if (!plan->numbers || !plan->places || !plan->added)
         return false;
     for (size_t i = 0; i < indexed; i++)
@@ -124,7 +124,7 @@ int ruleset_follow_most(struct ruleset **ret, struct ruleset *before, struct rul
 {
     size_t count = rules->rule_count;
     CLEANUP(plan_done) struct plan plan = { 0 };
-    CLEANUP_FREE uint32_t *was = may_share(before, rules) ? malloc((count + 1) * sizeof *was) : NULL;
+    CLEANUP_FREE uint32_t *was = may_share(before, rules) ? cleanup_calloc(count + 1, sizeof *was) : NULL;
     *ret_was = NULL;
     int r;
     if (was && rules_align(before->rules, rules, most, was) && plan_make(&plan, before, was, count)) {

@@ -56,7 +56,7 @@ static void sort_nodes(const struct prefix_index *index, const struct literal *l
 bool prefix_index_init(struct prefix_index *ret, const struct tree *tree, const struct table *table, struct arena *arena)
 {
     struct prefix_index index = { .tree = tree, .table = table };
-    CLEANUP_FREE struct literal *literals = malloc((table->count + (size_t)1) * sizeof *literals);
+    CLEANUP_FREE struct literal *literals = cleanup_calloc(table->count + (size_t)1, sizeof *literals);
     struct table_entry entry;
     for (size_t next = 0; literals && table_each(table, &next, &entry);)
         if (is_literal(&entry))

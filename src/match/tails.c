@@ -61,14 +61,14 @@ static bool tails_init(struct tails *t, struct tree *tree, struct table *table)
     while (slots < 2 * count)
         slots *= 2;
     *t = (struct tails){ .tree = tree, .table = table, .mask = slots - 1 };
-    t->parents = calloc(count, sizeof *t->parents);
-    t->only = calloc(count, sizeof *t->only);
-    t->tail = calloc(count, sizeof *t->tail);
-    t->number = calloc(count, sizeof *t->number);
-    t->shared = calloc(count, sizeof *t->shared);
-    t->shared_number = calloc(count, sizeof *t->shared_number);
-    t->used = calloc(count, sizeof *t->used);
-    t->slots = calloc(slots, sizeof *t->slots);
+    t->parents = cleanup_calloc(count, sizeof *t->parents);
+    t->only = cleanup_calloc(count, sizeof *t->only);
+    t->tail = cleanup_calloc(count, sizeof *t->tail);
+    t->number = cleanup_calloc(count, sizeof *t->number);
+    t->shared = cleanup_calloc(count, sizeof *t->shared);
+    t->shared_number = cleanup_calloc(count, sizeof *t->shared_number);
+    t->used = cleanup_calloc(count, sizeof *t->used);
+    t->slots = cleanup_calloc(slots, sizeof *t->slots);
     return t->parents && t->only && t->tail && t->number && t->shared && t->shared_number && t->used && t->slots;
 }
 

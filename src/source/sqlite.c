@@ -165,8 +165,8 @@ static int step_all(struct sqlite *s, sqlite3_stmt *stmt, sql_row *row, void *da
     return r < 0 ? r : 0;
 }
 
-/* A connection stays open between readings, and a reading goes through all rows once: pages that were read before would save
- * it little. Inside a transaction they stay. */
+/* A connection stays open between readings, and a reading goes through all rows once: pages that were read before would
+ * save it little. Inside a transaction they stay. */
 static void give_back_pages(struct sqlite *s)
 {
     if (sqlite3_get_autocommit(s->db))

@@ -385,6 +385,38 @@ static void a_refund_finds_the_same_count(void **state)
     weir_close(weir);
 }
 
+/* A receipt of a bucket is refunded at the rate that was charged, which an override may have for itself. */
+static void a_refund_finds_the_rate(void **state)
+{
+    (void)state;
+    enum { COUNT = 2000 };
+    char *text = malloc(COUNT * 80 + 200), *to = text;
+    assert_non_null(text);
+    to += sprintf(to, "rules: [{ id: a, by: [key], limits: 5000 per 1h }]\noverrides:\n");
+    for (int i = 0; i < COUNT; i++)
+        to += sprintf(to, "- { rule: a, by: { key: k%d }, limits: %d per 1h }\n", i, 1 + i);
+    struct weir *weir = open_with((struct weir_options){ .rules_text = text, .cells_keys = 4 * COUNT });
+    for (int i = 0; i <= COUNT; i++) {
+        char key[20];
+        snprintf(key, sizeof key, "k%d", i);
+        struct weir_receipt receipt;
+        struct weir_request request = one("e", key);
+        request.receipt = &receipt;
+        int max = i < COUNT ? 1 + i : 5000;
+        assert_int_equal(check_at(weir, request, NOW).remaining, max - 1);
+        assert_int_equal(weir_refund(weir, &receipt, NOW), 1);
+        assert_int_equal(check_at(weir, peek_of("e", key, 1), NOW).remaining, max);
+        assert_true(check_at(weir, request, NOW).allowed);
+        /* Nothing has this rate any more. */
+        if (i == COUNT) {
+            set_rules(weir, "rules: [{ id: a, by: [key], limits: 4999 per 1h }]");
+            assert_int_equal(weir_refund(weir, &receipt, NOW), 0);
+        }
+    }
+    weir_close(weir);
+    free(text);
+}
+
 /* ---- many ---- */
 
 static void many_overrides(void **state)
@@ -416,12 +448,11 @@ static void many_overrides(void **state)
  * in a number, another one for each override if they differ. */
 static clock_t time_to_open(const char *field, bool differ, int count)
 {
-    char *text = malloc((size_t)count * 100 + 200), *to = text;
+    char *text = malloc((size_t)count * 200 + 200), *to = text;
     assert_non_null(text);
     to += sprintf(to, "rules: [{ id: a, by: [key], limits: 1 per 1h }]\noverrides:\n");
     for (int i = 0; i < count; i++)
-        to += sprintf(to, "- { rule: a, by: { key: k%d }, limits: { max: 9, per: 1h, %s%d } }\n", i, field,
-                      differ ? i + 1 : 1);
+        to += sprintf(to, "- { rule: a, by: { key: k%d }, limits: { per: 1h, %s%d } }\n", i, field, differ ? i + 1 : 1);
     clock_t begun = clock();
     struct weir *weir = open_with((struct weir_options){ .rules_text = text, .cells_keys = 100 });
     clock_t took = clock() - begun;
@@ -436,8 +467,13 @@ static void overrides_that_all_differ(void **state)
 {
     (void)state;
     enum { COUNT = 40000, TIMES = 8 };
-    static const char *const fields[] = { "name: customer-", "burst: ", "unit: tokens-" };
-    clock_t same = time_to_open("name: customer-", false, COUNT);
+    static const char *const fields[] = { "max: 9, name: customer-",
+                                          "max: ",
+                                          "max: 9, burst: ",
+                                          "max: 9, unit: tokens-",
+                                          "max: 9, algorithm: fixed_window, name: n-",
+                                          "algorithm: fixed_window, max: " };
+    clock_t same = time_to_open(fields[0], false, COUNT);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         assert_true(time_to_open(fields[i], true, COUNT) < TIMES * same);
 }
@@ -485,6 +521,7 @@ int main(void)
         cmocka_unit_test(shadow_rules_have_overrides),
         cmocka_unit_test(a_reset_forgets_all_plans),
         cmocka_unit_test(a_refund_finds_the_same_count),
+        cmocka_unit_test(a_refund_finds_the_rate),
         cmocka_unit_test(many_overrides),
         cmocka_unit_test(overrides_that_all_differ),
         cmocka_unit_test(slices_are_lent_for_one_max),
