@@ -2,12 +2,15 @@
 
 #include <stdlib.h>
 
-enum { ARENA_BLOCK = 16 * 1024, ALIGN = 8 };
+/* Blocks grow with the arena: few of them hold much, and malloc() gives large ones back to the system when they are freed.
+ * What is not used of them is not touched, and so takes no memory. */
+enum { BLOCK_MIN = 16 * 1024, BLOCK_MAX = 1024 * 1024, ALIGN = 8 };
 
 /* Structures are taken from the beginning, texts from the end: neither needs room to align the other. */
 struct arena_block {
     struct arena_block *next;
     size_t used, texts; /* bytes from `used` to `texts` are free */
+    size_t size;
     _Alignas(max_align_t) char bytes[];
 };
 
@@ -32,11 +35,12 @@ static struct arena_block *block_with(struct arena *a, size_t size)
         return block;
     if (size > SIZE_MAX / 2)
         return NULL;
-    size_t room = size > ARENA_BLOCK ? size : ARENA_BLOCK;
+    size_t room = !block ? BLOCK_MIN : block->size < BLOCK_MAX / 2 ? 2 * block->size : BLOCK_MAX;
+    room = size > room ? size : room;
     block = malloc(sizeof *block + room);
     if (!block)
         return NULL;
-    *block = (struct arena_block){ .next = a->blocks, .texts = room };
+    *block = (struct arena_block){ .next = a->blocks, .texts = room, .size = room };
     a->blocks = block;
     return block;
 }

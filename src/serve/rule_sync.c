@@ -55,6 +55,7 @@ static int open_all(struct rule_sync *sync, const struct config *config, struct 
     if (r < 0)
         return r;
     sync->said_reachable = options.was_read = !sync->from_copy;
+    options.had_problems = sync->problems.count > 0;
     return source_watch_start(&sync->watch, STEAL(source), last, &options, error); /* takes over the source in any case */
 }
 

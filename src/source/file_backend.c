@@ -203,6 +203,14 @@ static int make_reading(struct source *source, const struct rules *last, bool ro
     return rows ? keep_rows(reading, &listing, error) : 0;
 }
 
+/* The rules have copies of all that they need. */
+static void drop_texts(struct source *source)
+{
+    buf_done(&source->file_text);
+    buf_init(&source->file_text, RULES_BYTES_MAX);
+    included_drop_texts(&source->included);
+}
+
 static int file_read(struct source *source, const struct rules *last, bool rows, struct source_reading *ret,
                      struct weir_error *error)
 {
@@ -214,6 +222,7 @@ static int file_read(struct source *source, const struct rules *last, bool rows,
     r = make_reading(source, last, rows, &reading, error);
     source->read_once = true; /* a bad version is looked at once */
     source->changed = false;
+    drop_texts(source);
     if (r < 0)
         source_reading_done(&reading);
     else

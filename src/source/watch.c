@@ -265,7 +265,7 @@ static void *follow(void *data)
     struct source_watch *watch = data;
     /* Where there are more threads than CPUs, those that decide go first: reading rules can wait for some milliseconds. */
     setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
-    watch->again = true;
+    watch->again = !watch->options.was_read || watch->options.had_problems;
     while (!stopping(watch)) {
         struct weir_error error = { .code = WEIR_OK };
         int r = look(watch, &error);

@@ -25,7 +25,8 @@ struct source_watch_options {
     /* Reachable or not any more, and why; once for each change. */
     void (*on_state)(const struct source_watch_state *state, void *data);
     void *data;
-    bool was_read; /* `last` is what the source said a moment ago */
+    bool was_read;     /* `last` is what the source said a moment ago: it is read again only once it has changed … */
+    bool had_problems; /* … or if some rows were bad */
 };
 
 /* Takes over `source`. `last` (may be NULL, shared): last good versions for rows that are bad now. */
