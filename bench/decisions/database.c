@@ -11,6 +11,7 @@ bool bench_database_make(struct bench_database *p)
     if (n >= (int)sizeof p->folder || !mkdtemp(p->folder))
         return false;
     snprintf(p->path, sizeof p->path, "%s/rules.db", p->folder);
+    snprintf(p->copy, sizeof p->copy, "%s/rules.last.yaml", p->folder);
     snprintf(p->address, sizeof p->address, "sqlite:%s", p->path);
     return true;
 }
@@ -23,6 +24,7 @@ void bench_database_remove(const struct bench_database *p)
         snprintf(path, sizeof path, "%s%s", p->path, behind[i]);
         unlink(path);
     }
+    unlink(p->copy);
     rmdir(p->folder);
 }
 

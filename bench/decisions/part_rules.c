@@ -8,6 +8,7 @@
 #include "decisions/database.h"
 #include "engine/handle.h"
 #include "source/address.h"
+#include "source/kept_text.h"
 #include "source/source.h"
 #include "source/sql.h"
 
@@ -33,7 +34,7 @@ struct side {
     struct sql *sql;
     struct weir *weir;
     struct rules *last;
-    struct rules_text text;
+    struct kept_text kept;
     double start_ms, change_ms, add_ms; /* of the CPU */
     double bytes;                       /* for a rule, beyond its text */
 };
@@ -44,7 +45,7 @@ static void side_done(struct side *s)
     sql_close(s->sql);
     source_close(s->source);
     rules_free(s->last);
-    rules_text_done(&s->text);
+    kept_text_done(&s->kept);
     bench_database_remove(&s->database);
 }
 
@@ -85,23 +86,24 @@ static int fill(struct side *s, double *ret_bytes, struct weir_error *error)
     return r;
 }
 
-/* Reads the tables and puts the rules in force, as the service does. */
+/* Reads the tables, puts the rules in force and writes the copy of them, as the service does. */
 static int follow(struct side *s, struct weir_error *error)
 {
     struct source_reading reading;
-    struct rules_text text;
+    struct kept_text kept = { 0 };
     int r = source_read_rules(s->source, s->last, &reading, error);
     if (r < 0)
         return r;
-    if (rules_text_write(&text, reading.rules, &s->text)) {
-        rules_text_done(&s->text);
-        s->text = text;
+    kept_text_load(&s->kept, s->database.copy);
+    if (rules_text_write(&kept.text, reading.rules, &s->kept.text)) {
+        kept_text_done(&s->kept);
+        s->kept = kept;
     }
     rules_free(s->last);
     s->last = rules_share(reading.rules);
     r = weir_take_rules(s->weir, rules_share(reading.rules), error);
     source_reading_done(&reading);
-    return r;
+    return r < 0 ? r : kept_text_write(&s->kept, s->database.copy, SV("# The rules in force.\n"), error);
 }
 
 /* *best: the least time of the CPU so far; 0: none. */

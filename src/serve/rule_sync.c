@@ -82,7 +82,7 @@ void rule_sync_stop(struct rule_sync *sync)
     source_watch_stop(sync->watch);
     weir_close(sync->weir);
     arena_done(&sync->problems.arena);
-    rules_text_done(&sync->text);
+    kept_text_done(&sync->kept);
     pthread_mutex_destroy(&sync->lock);
     free(sync->copy);
     free(sync->name);

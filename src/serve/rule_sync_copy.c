@@ -25,9 +25,8 @@ void rule_sync_write_copy(struct rule_sync *sync)
     buf_add(&head,
             SV("# weir serve writes this file, for a start while the source is unreachable or has bad rules. Changes "
                "made here are lost.\n"));
-    int r = head.failed || !sync->text.rules
-                ? err_no_memory(&error)
-                : source_write_file(sync->copy, buf_sv(&head), buf_sv(&sync->text.text), &error);
+    int r = head.failed || !sync->kept.text.rules ? err_no_memory(&error)
+                                                  : kept_text_write(&sync->kept, sync->copy, buf_sv(&head), &error);
     if (r < 0 && !sync->copy_failed)
         log_say(LEVEL_WARNING, "rules", "%s; a restart while the source is unreachable would use older rules", error.text);
     sync->copy_failed = r < 0;

@@ -105,9 +105,12 @@ static void warn_of_unshared(struct rule_sync *sync, const struct rules *rules)
 int rule_sync_install(struct rule_sync *sync, struct rules *rules, struct weir_error *error)
 {
     size_t count = rules_in_force(rules, clock_now_us());
-    CLEANUP(rules_text_done) struct rules_text text;
-    bool written = rules_text_write(&text, rules, &sync->text);
-    bool same = written && sync->text.rules && sv_eq(buf_sv(&sync->text.text), buf_sv(&text.text));
+    struct kept_text *before = &sync->kept;
+    CLEANUP(kept_text_done) struct kept_text kept = { 0 };
+    kept_text_load(before, sync->copy);
+    bool written = rules_text_write(&kept.text, rules, &before->text);
+    bool same = written && before->text.rules && sv_eq(buf_sv(&before->text.text), buf_sv(&kept.text.text));
+    kept_text_unload(before);
     if (same) {
         rules_free(rules);
     } else {
@@ -115,9 +118,9 @@ int rule_sync_install(struct rule_sync *sync, struct rules *rules, struct weir_e
         int r = weir_take_rules(sync->weir, rules, error);
         if (r < 0)
             return r;
-        struct rules_text old = sync->text;
-        sync->text = text;
-        text = old;
+        struct kept_text old = *before;
+        *before = kept;
+        kept = old;
     }
     pthread_mutex_lock(&sync->lock);
     bool none_left = sync->rules > 0 && count == 0;

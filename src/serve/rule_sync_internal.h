@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "serve/config.h"
 #include "serve/rule_sync.h"
+#include "source/kept_text.h"
 
 struct problems {
     struct arena arena;
@@ -23,7 +24,7 @@ struct rule_sync {
     char *copy; /* its path */
 
     /* Used by the thread that starts it, then by the rule thread. */
-    struct rules_text text; /* of the rules in force, if it is known */
+    struct kept_text kept; /* of the rules in force, if their text is known; in the copy */
     bool said_reachable;
     bool copy_failed;  /* and this was logged */
     bool has_store;    /* config.counters */

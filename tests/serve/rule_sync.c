@@ -221,6 +221,23 @@ static void a_missing_database_is_made_from_the_copy(void **state)
     rule_sync_stop(run.sync);
 }
 
+static void a_copy_that_somebody_changed_is_written_anew(void **state)
+{
+    struct run run;
+    (void)state;
+    must_start(&run, NULL);
+    put(&run, "{ id: mine, match: { event: mine }, by: key, limits: 6 per 1h }");
+    write_file("rules.last.yaml", "rules: []\n");
+    put(&run, "{ id: ocr, match: { event: ocr }, by: key, limits: 8 per 1h }");
+    rule_sync_stop(run.sync);
+    move_file("rules.db", "gone");
+    must_start(&run, NULL);
+    assert_int_equal(passes(&run, "mine"), 6);
+    assert_int_equal(passes(&run, "ocr"), 8);
+    assert_int_equal(state_of(&run).rules, 6);
+    rule_sync_stop(run.sync);
+}
+
 static void a_copy_that_is_no_good(void **state)
 {
     struct run run;
@@ -386,6 +403,7 @@ int main(void)
         CASE(the_copy_is_there_while_the_source_is_not),
         CASE(a_bad_row_keeps_its_last_good_version),
         CASE(a_missing_database_is_made_from_the_copy),
+        CASE(a_copy_that_somebody_changed_is_written_anew),
         CASE(a_copy_that_is_no_good),
         CASE(a_file_is_followed),
         CASE(a_bad_rule_of_a_file_keeps_its_last_good_version),
