@@ -118,7 +118,10 @@ bindkey '^L' list-choices
     def __init__(self, folder):
         with open(os.path.join(folder, ".zshrc"), "w", encoding="ascii") as file:
             file.write(self.START.format(self.READY, FOLDER))
-        environment = {**ENVIRONMENT, "HOME": folder, "ZDOTDIR": folder, "TERM": "dumb",
+        # zsh continues the programs that it waits for (SIGCONT), and LeakSanitizer, which stops its own process, would then
+        # wait for ever.
+        asan = ":".join(filter(None, [ENVIRONMENT.get("ASAN_OPTIONS"), "detect_leaks=0"]))
+        environment = {**ENVIRONMENT, "HOME": folder, "ZDOTDIR": folder, "TERM": "dumb", "ASAN_OPTIONS": asan,
                        "PATH": f"{os.path.dirname(WEIR)}:{os.environ['PATH']}"}
         self.terminal, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 200, 0, 0))
