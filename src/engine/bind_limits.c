@@ -50,23 +50,20 @@ uint64_t penalty_id(const struct hash_key *key, const struct rule *rule)
     return hash_final(&h);
 }
 
-static void bind_limit(struct binder *b, const struct bound_rule *rule, const struct rule_limit *spec, bool first)
+static void bind_limit(struct binder *b, const struct bound_rule *rule, const struct rule_limit *spec)
 {
     static const struct bound_terms nothing;
     struct bound_limit *limit = b->next++;
     const struct bound_terms *terms = terms_of(&b->terms, b->key, spec, rule->counter != COUNTER_CELL);
     b->no_memory = b->no_memory || !terms;
-    *limit = (struct bound_limit){ .terms = terms ? terms : &nothing,
-                                   .id = limit_id(b->key, rule->rule, spec),
-                                   .number = b->block_number << BOUND_PLACE_BITS | (uint32_t)(limit - b->block->limits),
-                                   .first = first };
+    *limit = (struct bound_limit){ .terms = terms ? terms : &nothing, .id = limit_id(b->key, rule->rule, spec) };
 }
 
 struct bound_set bind_set(struct binder *b, struct bound_rule *rule, const struct rule_limit *specs, size_t count)
 {
     struct bound_set set = { b->next, (uint32_t)count, rule->counter };
     for (size_t i = 0; i < count; i++)
-        bind_limit(b, rule, &specs[i], i == 0);
+        bind_limit(b, rule, &specs[i]);
     rule->limit_most = count > rule->limit_most ? (uint8_t)count : rule->limit_most;
     return set;
 }

@@ -12,10 +12,9 @@ struct binder {
     bool moved;                 /* some rule has another number than before, or rules have come or gone */
     const struct hash_key *key;
     struct bound_block *block; /* where limits are bound */
-    uint32_t block_number;
-    struct bound_limit *next; /* room for all limits of the block */
-    struct terms_table terms; /* of the block */
-    uint32_t *fresh;          /* numbers of the rules that are not shared; room for all */
+    struct bound_limit *next;  /* room for all limits of the block */
+    struct terms_table terms;  /* of the block */
+    uint32_t *fresh;           /* numbers of the rules that are not shared; room for all */
     size_t fresh_count;
     uint32_t
         *first; /* effects by their hash: 1 + the index of the first override that has it; as many as there are slots */

@@ -363,8 +363,9 @@ static void block_free(struct bound_block *block)
     if (!block || --block->users > 0)
         return;
     arena_done(&block->keys);
-    for (size_t i = 0; i < block->limit_count; i++)
-        free(block->limits[i].policy);
+    for (size_t i = 0; block->policies && i < block->limit_count; i++)
+        free(block->policies[i]);
+    free(block->policies);
     free(block->limits);
     rules_let_go(block->rules);
     free(block);
@@ -385,7 +386,6 @@ static bool add_block(struct bound *bound)
 static bool begin_block(struct binder *b, uint32_t number, size_t limit_count)
 {
     b->block = b->bound->blocks[number];
-    b->block_number = number;
     b->next = b->block->limits = new_limits(limit_count);
     b->block->limit_count = b->next ? limit_count : 0;
     terms_table_done(&b->terms);
@@ -491,6 +491,19 @@ void bound_free(struct bound *bound)
     free(bound->overrides.slots);
     free(bound->overrides.effects);
     free(bound);
+}
+
+struct policy_text **bound_policy(const struct bound *bound, uint32_t number)
+{
+    struct bound_block *block = bound->blocks[number >> BOUND_PLACE_BITS];
+    struct policy_text **policies = __atomic_load_n(&block->policies, __ATOMIC_ACQUIRE), **made;
+    if (!policies && (made = calloc(block->limit_count, sizeof(struct policy_text *)))) {
+        if (__atomic_compare_exchange_n(&block->policies, &policies, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            policies = made;
+        else
+            free(made);
+    }
+    return policies ? &policies[number & ((UINT32_C(1) << BOUND_PLACE_BITS) - 1)] : NULL;
 }
 
 const struct bound_rule *bound_find(const struct bound *bound, sv id)

@@ -33,15 +33,13 @@ struct bound_terms {
 _Static_assert(offsetof(struct bound_terms, name) == 128, "of a window the first and the third line are read");
 _Static_assert(sizeof(struct bound_terms) == 192, "three lines");
 
-/* What only this limit of this rule has. Where each request meets another rule, it comes from memory: half a cache line. */
+/* What only this limit of this rule has. Where each request meets another rule, it comes from memory: four are in a line.
+ */
 struct bound_limit {
-    _Alignas(32) const struct bound_terms *terms; /* NULL: nothing uses this place of its block */
+    _Alignas(16) const struct bound_terms *terms; /* NULL: nothing uses this place of its block */
     uint64_t id;                                  /* hash of the cell's identity but for the subject's values */
-    struct policy_text *policy; /* made when headers first need it: see src/present/headers.c; freed with the rules */
-    uint32_t number;            /* see bound_limit_at() */
-    bool first;                 /* of its set */
 };
-_Static_assert(sizeof(struct bound_limit) == 32, "half a line");
+_Static_assert(sizeof(struct bound_limit) == 16, "a quarter of a line");
 
 /* The kinds of counters: see counter.h. */
 enum counter_kind {
@@ -174,7 +172,8 @@ struct bound_sharing {
 /* The limits that were bound for one version of the rules, and the texts of these rules. Later versions share them. */
 struct bound_block {
     struct bound_limit *limits;
-    size_t limit_count; /* room; those that nothing uses are zero */
+    size_t limit_count;            /* room; those that nothing uses are zero */
+    struct policy_text **policies; /* of each limit; atomic: made when headers first need one, see src/present/headers.c */
     struct arena keys;
     struct rules *rules; /* held: terms point to limits of rules that later versions may not have */
     unsigned users;      /* versions of the rules of one handle, which frees one at a time */
@@ -207,8 +206,8 @@ struct bound {
     size_t limits_in_use; /* of rules */
     struct bound_sharing sharing;
     struct override_table overrides;
-    uint32_t *by_id; /* 1 + numbers of limits, by their ids and rates: open addressing, at most half full */
-    size_t by_id_mask;
+    uint32_t *by_id; /* 1 + numbers of limits, by their ids and rates: open addressing, at most 3/4 full */
+    uint32_t by_id_size;
     unsigned waiting; /* number of decisions that wait and need these rules; atomic */
     struct bound *next_retired;
     struct seal_key seal_key; /* of the table's secret */
@@ -235,18 +234,38 @@ static inline struct bound_limit *bound_limit_at(const struct bound *bound, uint
     return block < bound->block_count && place < bound->blocks[block]->limit_count ? &bound->blocks[block]->limits[place]
                                                                                    : NULL;
 }
+/* The inverse. */
+static inline uint32_t bound_limit_number(const struct bound *bound, const struct bound_limit *limit)
+{
+    for (uint32_t i = bound->block_count; i-- > 0;) {
+        size_t place = ((uintptr_t)limit - (uintptr_t)bound->blocks[i]->limits) / sizeof *limit;
+        if (place < bound->blocks[i]->limit_count)
+            return i << BOUND_PLACE_BITS | (uint32_t)place;
+    }
+    return UINT32_MAX;
+}
+/* Returns where the policy of a limit of this number is kept, or NULL if out of memory. */
+struct policy_text **bound_policy(const struct bound *bound, uint32_t number);
 /* Returns what tells the rate of a bucket from another; 0 for windows. (Slots have their time to live in its place.) */
 static inline uint64_t limit_rate(const struct limit *limit)
 {
     return limit->algorithm == LIMIT_TOKEN_BUCKET ? key_mix((uint64_t)limit->per_us, limit->max) : 0;
+}
+/* Where the search for a hash begins in by_id, and where it goes on. */
+static inline size_t by_id_slot(const struct bound *bound, uint64_t hash)
+{
+    return (size_t)((hash & UINT32_MAX) * bound->by_id_size >> 32);
+}
+static inline size_t by_id_next(const struct bound *bound, size_t slot)
+{
+    return slot + 1 < bound->by_id_size ? slot + 1 : 0;
 }
 /* Returns a limit with this id: the rule's own if there is one, of slots the one with the shortest time to live; those of
  * plans and overrides have the same id. NULL: there is none. *ret_slot: its place in by_id. */
 static inline const struct bound_limit *bound_first_limit(const struct bound *bound, uint64_t id, size_t *ret_slot)
 {
     uint32_t number;
-    for (size_t slot = (size_t)id & bound->by_id_mask; (number = bound->by_id[slot]) != 0;
-         slot = (slot + 1) & bound->by_id_mask) {
+    for (size_t slot = by_id_slot(bound, id); (number = bound->by_id[slot]) != 0; slot = by_id_next(bound, slot)) {
         const struct bound_limit *limit = bound_limit_at(bound, number - 1);
         *ret_slot = slot;
         if (limit->id == id)
@@ -257,7 +276,7 @@ static inline const struct bound_limit *bound_first_limit(const struct bound *bo
 /* Where the search for a limit begins whose rate is not that of the first one with its id. */
 static inline size_t bound_rate_slot(const struct bound *bound, uint64_t id, uint64_t rate)
 {
-    return (size_t)key_mix(id, rate) & bound->by_id_mask;
+    return by_id_slot(bound, key_mix(id, rate));
 }
 /* Returns a limit with this id and rate, or NULL. */
 static inline const struct bound_limit *bound_limit_of_rate(const struct bound *bound, uint64_t id, uint64_t rate)
@@ -267,8 +286,7 @@ static inline const struct bound_limit *bound_limit_of_rate(const struct bound *
     if (!limit || limit_rate(&limit->terms->limit) == rate)
         return limit;
     uint32_t number;
-    for (slot = bound_rate_slot(bound, id, rate); (number = bound->by_id[slot]) != 0;
-         slot = (slot + 1) & bound->by_id_mask) {
+    for (slot = bound_rate_slot(bound, id, rate); (number = bound->by_id[slot]) != 0; slot = by_id_next(bound, slot)) {
         limit = bound_limit_at(bound, number - 1);
         if (limit->id == id && limit_rate(&limit->terms->limit) == rate)
             return limit;

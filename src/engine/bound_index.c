@@ -6,9 +6,9 @@
 
 static uint32_t *slot_of(const struct bound *bound, size_t slot, uint32_t wanted)
 {
-    while (bound->by_id[slot & bound->by_id_mask] != wanted)
-        slot++;
-    return &bound->by_id[slot & bound->by_id_mask];
+    while (bound->by_id[slot] != wanted)
+        slot = by_id_next(bound, slot);
+    return &bound->by_id[slot];
 }
 
 /* Thousands of overrides may have limits with the same id. Those of one rate are there once, and each rate has a place of
@@ -20,11 +20,11 @@ static void index_limit(struct bound *bound, const struct bound_limit *limit)
     size_t slot;
     const struct bound_limit *first = bound_first_limit(bound, limit->id, &slot);
     if (!first)
-        *slot_of(bound, (size_t)limit->id, 0) = limit->number + 1;
+        *slot_of(bound, by_id_slot(bound, limit->id), 0) = bound_limit_number(bound, limit) + 1;
     else if (terms->algorithm == LIMIT_CONCURRENT && terms->per_us < first->terms->limit.per_us)
-        bound->by_id[slot] = limit->number + 1;
+        bound->by_id[slot] = bound_limit_number(bound, limit) + 1;
     else if (!bound_limit_of_rate(bound, limit->id, rate))
-        *slot_of(bound, bound_rate_slot(bound, limit->id, rate), 0) = limit->number + 1;
+        *slot_of(bound, bound_rate_slot(bound, limit->id, rate), 0) = bound_limit_number(bound, limit) + 1;
 }
 
 static void index_set(struct bound *bound, const struct bound_set *set)
@@ -36,11 +36,9 @@ static void index_set(struct bound *bound, const struct bound_set *set)
 static bool index_all(struct bound *bound)
 {
     const struct rules *rules = ruleset_rules(bound->ruleset);
-    size_t size = 4, count = bound->limits_in_use + bound->blocks[0]->limit_count;
-    while (size < 2 * count)
-        size *= 2;
-    bound->by_id = calloc(size, sizeof *bound->by_id);
-    bound->by_id_mask = size - 1;
+    size_t count = bound->limits_in_use + bound->blocks[0]->limit_count;
+    bound->by_id_size = (uint32_t)(count + count / 3 + 1);
+    bound->by_id = calloc(bound->by_id_size, sizeof *bound->by_id);
     if (!bound->by_id)
         return false;
     for (size_t i = 0; i < rules->rule_count; i++) {
@@ -71,16 +69,18 @@ static bool index_like_before(struct bound *bound, const struct bound *before, c
     for (size_t i = 0; i < fresh_count; i++)
         if (!has_same_ids(&bound->rules[fresh[i]], &before->rules[fresh[i]]))
             return false;
-    size_t size = (before->by_id_mask + 1) * sizeof *bound->by_id;
+    size_t size = before->by_id_size * sizeof *bound->by_id;
     bound->by_id = malloc(size);
-    bound->by_id_mask = before->by_id_mask;
+    bound->by_id_size = before->by_id_size;
     if (!bound->by_id)
         return false;
     memcpy(bound->by_id, before->by_id, size);
     for (size_t i = 0; i < fresh_count; i++) {
         const struct bound_set *set = &bound->rules[fresh[i]].own, *old = &before->rules[fresh[i]].own;
-        for (size_t k = 0; k < set->limit_count; k++)
-            *slot_of(bound, (size_t)set->limits[k].id, old->limits[k].number + 1) = set->limits[k].number + 1;
+        for (size_t k = 0; k < set->limit_count; k++) {
+            uint32_t was = bound_limit_number(before, &old->limits[k]) + 1;
+            *slot_of(bound, by_id_slot(bound, set->limits[k].id), was) = bound_limit_number(bound, &set->limits[k]) + 1;
+        }
     }
     return true;
 }

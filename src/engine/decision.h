@@ -72,6 +72,7 @@ struct counter {
     uint8_t part;                    /* number of the request that it belongs to, of those decided together */
     enum weir_charging charging : 8; /* what happens to the cost */
     bool given;                      /* the request brings the limit: `numbers` */
+    bool first;                      /* of the limits of its rule and subject */
     /* Only where several requests are decided together, see parts.c: the counter that counts for this one, too, or its own
      * number; and the costs of all that it counts for, up to this one and with it. */
     uint32_t leader;

@@ -77,7 +77,7 @@ int weir_each_in_flight(struct weir *weir, int64_t now_us, void (*each)(const st
     if (!clock_valid(now_us))
         return WEIR_E_INVALID;
     const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    CLEANUP_FREE uint64_t *counts = bound ? cleanup_calloc(bound->by_id_mask + 1, sizeof *counts) : NULL;
+    CLEANUP_FREE uint64_t *counts = bound ? cleanup_calloc(bound->by_id_size, sizeof *counts) : NULL;
     struct survey s = { .bound = bound, .counts = counts, .each = each, .data = data };
     if (counts) {
         cells_each_hold(weir->cells, now_us, BLOCKS_MOST, add, &s);

@@ -20,6 +20,7 @@ plan_rule(struct counter *c, const struct bound *bound, const struct bound_rule 
     for (size_t i = 0; i < set->limit_count; i++, c++) {
         const struct bound_limit *limit = &set->limits[i];
         counter_init(c, rule, limit, set->counter, subject, now_us, limit_cost(limit->terms, request));
+        c->first = i == 0;
         if (set->counter == COUNTER_CELL && c < loads)
             cells_prefetch(bound->cells, c->ask.key);
     }

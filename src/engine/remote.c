@@ -120,12 +120,6 @@ void remote_set_now(struct decision *d, int64_t now_us)
 
 /* ---- names in the store ---- */
 
-/* The first limit of a rule and subject. */
-static bool is_first(const struct counter *c)
-{
-    return c->limit->first;
-}
-
 static void make_key(const struct decision *d, struct facts *facts, size_t i)
 {
     const struct counter *c = &d->counters[i];
@@ -139,7 +133,7 @@ static bool lacks_key(const struct decision *d, size_t i)
 {
     const struct counter *c = &d->counters[i];
     bool in_store = c->kind != COUNTER_CELL && c->rule->counter != COUNTER_CELL;
-    return in_store && is_first(c) && d->remote->counters[i].key_len == 0;
+    return in_store && c->first && d->remote->counters[i].key_len == 0;
 }
 
 void remote_make_keys(struct decision *d)
@@ -164,7 +158,7 @@ void remote_make_keys(struct decision *d)
 
 sv remote_key(const struct decision *d, const struct counter *c)
 {
-    while (!is_first(c))
+    while (!c->first)
         c--;
     const struct remote_counter *rc = remote_of(d, c);
     return sv_of(rc->key, rc->key_len);

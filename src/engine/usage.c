@@ -26,7 +26,7 @@ static struct weir_left left_of(const struct decision *d, const struct counter *
     bool slots = limit->algorithm == LIMIT_CONCURRENT; /* which have no window */
     struct weir_left left = {
         .rule = (uint32_t)(c->rule - d->bound->rules),
-        .limit = c->limit->number,
+        .limit = bound_limit_number(d->bound, c->limit),
         .refuses = !d->allowed && c->outcome == COUNTER_REFUSES,
         .reading = c->reading,
         .given_max = c->given ? limit->max : 0,

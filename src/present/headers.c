@@ -204,11 +204,11 @@ static void policy_write(struct policy_text *ret, sv rule, sv limit, uint64_t qu
     ret->len = (uint16_t)(to - ret->text);
 }
 
-/* Keeps the text with the limit, for other answers. Returns it, or `text` if out of memory. */
+/* Keeps the text for other answers. Returns it, or `text` if out of memory. */
 static const struct policy_text *policy_keep(struct policy_text **kept, const struct policy_text *text)
 {
     size_t size = offsetof(struct policy_text, text) + text->len;
-    struct policy_text *copy = malloc(size), *earlier = NULL;
+    struct policy_text *copy = kept ? malloc(size) : NULL, *earlier = NULL;
     if (!copy)
         return text;
     memcpy(copy, text, size);
@@ -221,8 +221,9 @@ static const struct policy_text *policy_keep(struct policy_text **kept, const st
 /* The window of a calendar limit changes, so its text has none. `room` is for the case that memory is short. */
 static const struct policy_text *policy_of(const struct answer *a, const struct weir_left *left, struct policy_text *room)
 {
-    struct bound_limit *limit = bound_limit_at(a->bound, left->limit);
-    const struct policy_text *kept = __atomic_load_n(&limit->policy, __ATOMIC_ACQUIRE);
+    const struct bound_limit *limit = bound_limit_at(a->bound, left->limit);
+    struct policy_text **place = bound_policy(a->bound, left->limit);
+    const struct policy_text *kept = place ? __atomic_load_n(place, __ATOMIC_ACQUIRE) : NULL;
     if (__builtin_expect(kept != NULL, 1))
         return kept;
     const struct bound_terms *terms = limit->terms;
@@ -233,7 +234,7 @@ static const struct policy_text *policy_of(const struct answer *a, const struct 
     }
     policy_write(room, rule, name, terms->limit.capacity, unit,
                  terms->limit.algorithm == LIMIT_CALENDAR ? 0 : left->window_ms);
-    return policy_keep(&limit->policy, room);
+    return policy_keep(place, room);
 }
 
 static void add_policy(struct list *list, const struct policy_text *policy, int64_t window_ms,
