@@ -5,7 +5,7 @@
  * of the rules that none of these can find. Each rule stands under one kind of
  * index only, the most selective that it offers: the one in which the fewest other rules have the same event, template or
  * host. A thousand rules for one event that differ in their paths are found by path, a thousand tenants' rules for "/login"
- * by host. Conditions that the index implies are not checked again (compiled_rule.checks). */
+ * by host. Conditions that the index implies are not checked again (compiled_kind.checks). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@
 #include "match/ruleset.h"
 
 /* Spaces of the builder's own table. */
-enum { COUNT_TEXT, COUNT_TEMPLATE = COUNT_TEXT + OTHER_SPACES, COUNT_LITERAL, KNOWN_REGEX };
+enum { COUNT_TEXT, COUNT_TEMPLATE = COUNT_TEXT + OTHER_SPACES, COUNT_LITERAL, KNOWN_REGEX, KNOWN_KIND };
 
 struct listed {
     uint32_t list, rule;
@@ -21,8 +21,9 @@ struct listed {
 
 struct builder {
     struct ruleset *ruleset;
-    struct table known; /* how many rules have a text, a template; numbers of regexes */
-    size_t regex_cap;
+    struct table known;          /* how many rules have a text, a template; numbers of regexes and kinds */
+    struct compiled_kind *kinds; /* of each rule */
+    size_t regex_cap, rest_cap;
     uint32_t list_count;
     struct listed *listed;
     size_t listed_count, listed_cap;
@@ -32,6 +33,7 @@ struct builder {
 static void builder_done(struct builder *b)
 {
     table_done(&b->known);
+    free(b->kinds);
     free(b->listed);
 }
 
@@ -138,13 +140,31 @@ static int compile_path(struct builder *b, const struct rule *rule, const struct
     return from->is_regex ? compile_regex(b, rule, text, &path->regex) : compile_template(b, rule, text, path);
 }
 
-/* Whether compiled_path() finds the same without the compiled paths. */
-static bool are_as_written(const struct ruleset *ruleset, const struct compiled_rule *compiled)
+/* The rule's own rest; until the next call. NULL: no memory. */
+static struct compiled_rest *own_rest(struct builder *b, struct compiled_rule *compiled)
 {
-    struct compiled_rule written = *compiled;
-    written.first_path = PATHS_AS_WRITTEN;
-    for (size_t i = 0; i < (size_t)compiled->path_count + compiled->not_path_count; i++)
-        if (compiled_path(ruleset, compiled, i).template != compiled_path(ruleset, &written, i).template)
+    struct ruleset *ruleset = b->ruleset;
+    if (compiled->rest > 0)
+        return &ruleset->rests[compiled->rest];
+    if (ruleset->rest_count == b->rest_cap) {
+        size_t cap = b->rest_cap ? 2 * b->rest_cap : 16;
+        struct compiled_rest *rests = realloc(ruleset->rests, cap * sizeof *rests);
+        if (!rests)
+            return NULL;
+        ruleset->rests = rests;
+        b->rest_cap = cap;
+    }
+    compiled->rest = ruleset->rest_count++;
+    struct compiled_rest *rest = &ruleset->rests[compiled->rest];
+    *rest = (struct compiled_rest){ .expires_us = RULE_NEVER_EXPIRES, .first_path = PATHS_AS_WRITTEN };
+    return rest;
+}
+
+/* Whether compiled_path() finds the same without the compiled paths, the first of which is this one. */
+static bool are_as_written(const struct ruleset *ruleset, const struct rule_match *match, uint32_t first)
+{
+    for (size_t i = 0; i < (size_t)match->path_count + match->not_path_count; i++)
+        if (ruleset->paths[first + i].template != match->paths[i].text)
             return false;
     return true;
 }
@@ -152,19 +172,21 @@ static bool are_as_written(const struct ruleset *ruleset, const struct compiled_
 static int compile_paths(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
 {
     const struct rule_match *match = &rule->match;
+    uint32_t first = b->ruleset->path_count;
     int r = 0;
-    compiled->first_path = b->ruleset->path_count;
-    compiled->path_count = match->path_count;
-    compiled->not_path_count = match->not_path_count;
-    for (size_t i = 0; r == 0 && i < match->path_count; i++)
+    for (size_t i = 0; r == 0 && i < (size_t)match->path_count + match->not_path_count; i++)
         r = compile_path(b, rule, &match->paths[i]);
-    for (size_t i = 0; r == 0 && i < match->not_path_count; i++)
-        r = compile_path(b, rule, &rule_not_paths(match)[i]);
-    if (r == 0 && are_as_written(b->ruleset, compiled)) {
-        b->ruleset->path_count = compiled->first_path;
-        compiled->first_path = PATHS_AS_WRITTEN;
+    if (r < 0)
+        return r;
+    if (are_as_written(b->ruleset, match, first)) {
+        b->ruleset->path_count = first;
+        return 0;
     }
-    return r;
+    struct compiled_rest *rest = own_rest(b, compiled);
+    if (!rest)
+        return no_memory(b);
+    rest->first_path = first;
+    return 0;
 }
 
 /* The bit of a method; 0: all are taken. */
@@ -231,7 +253,8 @@ static uint32_t check_of(const struct compiled_rest *rest, const struct compiled
     return BIT(condition->attribute);
 }
 
-static bool compile_conditions(struct builder *b, const struct rule *rule, struct compiled_rest *rest)
+/* Adds to *checks what has to be checked. */
+static bool compile_conditions(struct builder *b, const struct rule *rule, struct compiled_rest *rest, uint32_t *checks)
 {
     struct arena *arena = &b->ruleset->arena;
     size_t count = rule->match.condition_count;
@@ -247,7 +270,7 @@ static bool compile_conditions(struct builder *b, const struct rule *rule, struc
             return false;
         if (conditions[i].attribute == ATTR_METHOD)
             rest->methods = method_bits(b->ruleset, &conditions[i]);
-        rest->checks |= check_of(rest, &conditions[i]);
+        *checks |= check_of(rest, &conditions[i]);
     }
     return conditions;
 }
@@ -261,46 +284,47 @@ static bool compile_rule_except(struct builder *b, const struct rule *rule, stru
 {
     struct compiled_except *except = ARENA_NEW(&b->ruleset->arena, struct compiled_except);
     rest->except = except;
-    rest->checks |= CHECK_EXCEPT;
     return except && compile_except(except, &b->ruleset->arena, &rule->rest->except);
 }
 
-/* Returns NULL if out of memory. */
-static const struct compiled_rest *compile_rest(struct builder *b, const struct rule *rule)
+/* Adds to *checks what has to be checked. Returns false if out of memory. */
+static bool compile_rest(struct builder *b, const struct rule *rule, struct compiled_rule *compiled, uint32_t *checks)
 {
-    static const struct compiled_rest nothing;
-    if (rule->match.condition_count == 0 && !has_exceptions(rule) && rule->rest->expires_us == RULE_NEVER_EXPIRES)
-        return &nothing;
-    struct compiled_rest *rest = ARENA_NEW(&b->ruleset->arena, struct compiled_rest);
+    bool expires = rule->rest->expires_us != RULE_NEVER_EXPIRES, except = has_exceptions(rule);
+    if (rule->match.condition_count == 0 && !except && !expires)
+        return true;
+    struct compiled_rest *rest = own_rest(b, compiled);
     if (!rest)
-        return NULL;
+        return false;
     rest->expires_us = rule->rest->expires_us;
-    rest->checks = rule->rest->expires_us == RULE_NEVER_EXPIRES ? 0 : CHECK_EXPIRES;
-    return compile_conditions(b, rule, rest) && (!has_exceptions(rule) || compile_rule_except(b, rule, rest)) ? rest : NULL;
+    *checks |= (expires ? CHECK_EXPIRES : 0) | (except ? CHECK_EXCEPT : 0);
+    return compile_conditions(b, rule, rest, checks) && (!except || compile_rule_except(b, rule, rest));
 }
 
-/* What is checked of the rule until an index implies a part of it. The header of a plan is not a condition: it is read when
- * all conditions hold, and must not have different values. */
-static uint32_t compile_checks(const struct rule *rule, const struct compiled_rule *compiled)
+/* Adds what is checked of the rule until an index implies a part of it. The header of a plan is not a condition: it is read
+ * when all conditions hold, and must not have different values. */
+static void add_checks(const struct rule *rule, struct compiled_kind *kind)
 {
-    uint32_t checks = all_checks(compiled);
     bool plan_of_header = rule->rest->plan_count > 0 && rule->rest->plan.attribute == ATTR_HEADER;
-    checks |= rule->match.not_path_count > 0 ? CHECK_NOT_PATHS : 0;
-    checks |= rule->mode == MODE_OFF ? CHECK_OFF : 0;
-    return checks | ((checks | compiled->by) & BIT(ATTR_HEADER) || plan_of_header ? CHECK_REPEATED : 0);
+    kind->all |= rule->match.path_count > 0 ? CHECK_PATHS : 0;
+    kind->all |= rule->match.not_path_count > 0 ? CHECK_NOT_PATHS : 0;
+    kind->all |= rule->mode == MODE_OFF ? CHECK_OFF : 0;
+    kind->all |= (kind->all | kind->by) & BIT(ATTR_HEADER) || plan_of_header ? CHECK_REPEATED : 0;
+    kind->checks = kind->all;
 }
 
-static int compile_rule(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
+static int compile_rule(struct builder *b, uint32_t number)
 {
+    const struct rule *rule = b->ruleset->rules->rules[number];
+    struct compiled_rule *compiled = &b->ruleset->compiled[number];
+    struct compiled_kind *kind = &b->kinds[number];
     compiled->rule = rule;
-    compiled->rest = compile_rest(b, rule);
-    if (!compiled->rest)
-        return no_memory(b);
     for (size_t i = 0; i < rule->by_count; i++)
-        compiled->by |= BIT(rule->by[i].attribute);
-    int r = compile_paths(b, rule, compiled);
-    compiled->checks = compile_checks(rule, compiled);
-    return r;
+        kind->by |= BIT(rule->by[i].attribute);
+    if (!compile_rest(b, rule, compiled, &kind->all))
+        return no_memory(b);
+    add_checks(rule, kind);
+    return compile_paths(b, rule, compiled);
 }
 
 /* A need of a regex: its texts, and how many rules have the most frequent one. */
@@ -349,16 +373,16 @@ static bool path_is_found(const struct ruleset *ruleset, struct compiled_path pa
 /* An index can find the rule by any of its paths. */
 static bool paths_find(const struct ruleset *ruleset, const struct compiled_rule *compiled)
 {
-    for (size_t i = 0; i < compiled->path_count; i++)
+    for (size_t i = 0; i < compiled->rule->match.path_count; i++)
         if (!path_is_found(ruleset, compiled_path(ruleset, compiled, i)))
             return false;
-    return compiled->path_count > 0;
+    return compiled->rule->match.path_count > 0;
 }
 
-static bool has_regex(const struct ruleset *ruleset, const struct compiled_rule *compiled)
+static bool has_regex(const struct compiled_rule *compiled)
 {
-    for (size_t i = 0; compiled->first_path != PATHS_AS_WRITTEN && i < compiled->path_count; i++)
-        if (path_is_regex(&ruleset->paths[compiled->first_path + i]))
+    for (size_t i = 0; i < compiled->rule->match.path_count; i++)
+        if (compiled->rule->match.paths[i].is_regex)
             return true;
     return false;
 }
@@ -420,8 +444,9 @@ static bool count_path(struct builder *b, struct compiled_path path)
 
 static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
 {
-    for (size_t i = 0; i < compiled->rest->condition_count; i++) {
-        struct texts texts = texts_of(&compiled->rest->conditions[i]);
+    const struct compiled_rest *rest = compiled_rest(b->ruleset, compiled);
+    for (size_t i = 0; i < rest->condition_count; i++) {
+        struct texts texts = texts_of(&rest->conditions[i]);
         for (size_t k = 0; k < texts.count; k++) {
             uint32_t space;
             sv text = text_at(&texts, k, &space);
@@ -429,7 +454,7 @@ static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
                 return false;
         }
     }
-    for (size_t i = 0; paths_find(b->ruleset, compiled) && i < compiled->path_count; i++)
+    for (size_t i = 0; paths_find(b->ruleset, compiled) && i < compiled->rule->match.path_count; i++)
         if (!count_path(b, compiled_path(b->ruleset, compiled, i)))
             return false;
     return true;
@@ -439,7 +464,7 @@ static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
 static uint32_t most_paths(const struct builder *b, const struct compiled_rule *compiled)
 {
     uint32_t most = 0;
-    for (size_t i = 0; i < compiled->path_count; i++) {
+    for (size_t i = 0; i < compiled->rule->match.path_count; i++) {
         struct compiled_path path = compiled_path(b->ruleset, compiled, i);
         uint32_t count = path_is_regex(&path) ? choose_need(b, b->ruleset->regexes[path.regex]).rules
                                               : table_find(&b->known, COUNT_TEMPLATE, path_template(&path));
@@ -468,16 +493,17 @@ static const struct compiled_condition *choose_index(const struct builder *b, co
 {
     const uint32_t weak = BIT(ATTR_HOST) | BIT(ATTR_HEADER) | BIT(ATTR_IP);
     const struct compiled_condition *best = NULL;
-    bool regex = has_regex(b->ruleset, compiled);
+    const struct compiled_rest *rest = compiled_rest(b->ruleset, compiled);
+    bool regex = has_regex(compiled);
     uint32_t fewest = paths_find(b->ruleset, compiled) ? most_paths(b, compiled) : UINT32_MAX;
-    for (size_t i = 0; i < compiled->rest->condition_count; i++) {
-        struct texts texts = texts_of(&compiled->rest->conditions[i]);
+    for (size_t i = 0; i < rest->condition_count; i++) {
+        struct texts texts = texts_of(&rest->conditions[i]);
         if (texts.count == 0)
             continue;
         uint32_t count = most_texts(b, &texts);
-        bool wins_equal = !(BIT(compiled->rest->conditions[i].attribute) & weak) || (regex && !best);
+        bool wins_equal = !(BIT(rest->conditions[i].attribute) & weak) || (regex && !best);
         if (count < fewest || (count == fewest && wins_equal)) {
-            best = &compiled->rest->conditions[i];
+            best = &rest->conditions[i];
             fewest = count;
         }
     }
@@ -542,7 +568,7 @@ static bool index_texts(struct builder *b, const struct compiled_condition *cond
     struct ruleset *ruleset = b->ruleset;
     struct texts texts = texts_of(condition);
     if (is_implied(condition))
-        ruleset->compiled[rule].checks &= ~BIT(condition->attribute);
+        b->kinds[rule].checks &= ~BIT(condition->attribute);
     if (!note_index(b, condition, &texts, rule))
         return false;
     for (size_t i = 0; i < texts.count; i++) {
@@ -560,13 +586,13 @@ static bool index_texts(struct builder *b, const struct compiled_condition *cond
 static bool index_paths(struct builder *b, uint32_t rule)
 {
     struct ruleset *ruleset = b->ruleset;
-    struct compiled_rule *compiled = &ruleset->compiled[rule];
-    bool regex = has_regex(ruleset, compiled);
+    const struct compiled_rule *compiled = &ruleset->compiled[rule];
+    bool regex = has_regex(compiled);
     if (regex && !enlist(b, &ruleset->with_regex, rule))
         return false;
     if (!regex)
-        compiled->checks &= ~(uint32_t)CHECK_PATHS;
-    for (size_t i = 0; i < compiled->path_count; i++) {
+        b->kinds[rule].checks &= ~(uint32_t)CHECK_PATHS;
+    for (size_t i = 0; i < compiled->rule->match.path_count; i++) {
         struct compiled_path path = compiled_path(ruleset, compiled, i);
         ruleset->finds |= path_is_regex(&path) ? FINDS_REGEXES : FINDS_PATHS;
         if (!path_is_regex(&path) && !enlist(b, tree_add(&ruleset->tree, &ruleset->table, path_template(&path)), rule))
@@ -588,7 +614,8 @@ uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value)
 /* The index has room for the literals of a rule, if all of them are new. */
 static bool literals_fit(const struct ruleset *ruleset, const struct compiled_rule *compiled)
 {
-    return !has_regex(ruleset, compiled) || ruleset->literals.count + compiled->path_count * NEED_TEXTS_MAX < LITERALS_MAX;
+    return !has_regex(compiled) ||
+           ruleset->literals.count + compiled->rule->match.path_count * NEED_TEXTS_MAX < LITERALS_MAX;
 }
 
 static bool index_rule(struct builder *b, uint32_t rule)
@@ -657,11 +684,10 @@ static bool name_headers(struct ruleset *ruleset)
 {
     ruleset->header_names = ARENA_ARRAY(&ruleset->arena, sv, ruleset->header_count);
     for (size_t i = 0; ruleset->header_names && i < ruleset->rules->rule_count; i++) {
-        const struct compiled_rule *compiled = &ruleset->compiled[i];
-        for (size_t k = 0; k < compiled->rest->condition_count; k++)
-            if (compiled->rest->conditions[k].attribute == ATTR_HEADER)
-                ruleset->header_names[(compiled->rest->conditions[k].space - HEADER_SPACE) / 2] =
-                    compiled->rest->conditions[k].name;
+        const struct compiled_rest *rest = compiled_rest(ruleset, &ruleset->compiled[i]);
+        for (size_t k = 0; k < rest->condition_count; k++)
+            if (rest->conditions[k].attribute == ATTR_HEADER)
+                ruleset->header_names[(rest->conditions[k].space - HEADER_SPACE) / 2] = rest->conditions[k].name;
     }
     return ruleset->header_names;
 }
@@ -676,11 +702,35 @@ static bool make_paths(struct ruleset *ruleset)
     return ruleset->paths;
 }
 
-static bool trim_paths(struct ruleset *ruleset)
+/* Gives back what rules do not need of the room for paths, and for what few of them have. False: no memory. */
+static bool trim(struct builder *b)
 {
+    struct ruleset *ruleset = b->ruleset;
     struct compiled_path *paths = realloc(ruleset->paths, (ruleset->path_count + (size_t)1) * sizeof *paths);
     ruleset->paths = paths ? paths : ruleset->paths;
-    return paths;
+    struct compiled_rest *rests = realloc(ruleset->rests, ruleset->rest_count * sizeof *rests);
+    ruleset->rests = rests ? rests : ruleset->rests;
+    return paths && rests;
+}
+
+/* Numbers the kinds of rules. False: no memory. */
+static bool compile_kinds(struct builder *b)
+{
+    struct ruleset *ruleset = b->ruleset;
+    uint32_t count = 0;
+    for (size_t i = 0; i < ruleset->compiled_count; i++) {
+        sv text = sv_of((const char *)&b->kinds[i], sizeof b->kinds[i]);
+        uint32_t *number = table_put(&b->known, KNOWN_KIND, text, count);
+        if (!number)
+            return false;
+        ruleset->compiled[i].kind = *number;
+        if (*number == count)
+            b->kinds[count++] = b->kinds[i]; /* of rules that were numbered */
+    }
+    ruleset->kinds = ARENA_ARRAY(&ruleset->arena, struct compiled_kind, count);
+    if (ruleset->kinds)
+        memcpy(ruleset->kinds, b->kinds, count * sizeof *ruleset->kinds);
+    return ruleset->kinds;
 }
 
 /* Most rules have one text, and nodes of the tree. */
@@ -690,6 +740,20 @@ static bool reserve_tables(struct builder *b)
     return table_reserve(&b->known, count) && table_reserve(&b->ruleset->table, count);
 }
 
+/* Before the first rule. False: no memory. */
+static bool make_room(struct builder *b)
+{
+    struct ruleset *ruleset = b->ruleset;
+    size_t count = ruleset->rules->rule_count;
+    struct compiled_rule shared = { .rest = 0 };
+    ruleset->compiled = cleanup_calloc(count + 1, sizeof *ruleset->compiled);
+    ruleset->compiled_count = count;
+    ruleset->methods = ARENA_ARRAY(&ruleset->arena, sv, RULESET_METHODS_MAX);
+    b->kinds = cleanup_calloc(count + 1, sizeof *b->kinds);
+    return ruleset->compiled && ruleset->methods && b->kinds && own_rest(b, &shared) && make_paths(ruleset) &&
+           reserve_tables(b);
+}
+
 static int compile(struct builder *b)
 {
     struct ruleset *ruleset = b->ruleset;
@@ -697,15 +761,10 @@ static int compile(struct builder *b)
     int r = compile_settings(b);
     if (r < 0)
         return r;
-    ruleset->compiled = aligned_alloc(sizeof *ruleset->compiled, (count + 1) * sizeof *ruleset->compiled);
-    ruleset->compiled_count = count;
-    ruleset->methods = ARENA_ARRAY(&ruleset->arena, sv, RULESET_METHODS_MAX);
-    if (!ruleset->compiled || !ruleset->methods || !make_paths(ruleset) || !reserve_tables(b))
+    if (!make_room(b))
         return no_memory(b);
-    memset(ruleset->compiled, 0, count * sizeof *ruleset->compiled);
-    for (size_t i = 0; i < count; i++) {
-        const struct rule *rule = ruleset->rules->rules[i];
-        r = compile_rule(b, rule, &ruleset->compiled[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        r = compile_rule(b, i);
         if (r < 0)
             return r;
     }
@@ -716,7 +775,7 @@ static int compile(struct builder *b)
         if (ruleset->rules->rules[i]->mode != MODE_OFF && !index_rule(b, (uint32_t)i))
             return no_memory(b);
     ruleset_load_beside(ruleset, ruleset->compiled, sizeof *ruleset->compiled);
-    return trim_paths(ruleset) && fill_slots(b) && tree_finish(&ruleset->tree, &ruleset->table) &&
+    return trim(b) && compile_kinds(b) && fill_slots(b) && tree_finish(&ruleset->tree, &ruleset->table) &&
                    prefix_index_init(&ruleset->begin, &ruleset->tree, &ruleset->table, &ruleset->arena) &&
                    name_headers(ruleset) && literal_index_finish(&ruleset->literals) && compile_looks(ruleset)
                ? 0
@@ -753,6 +812,7 @@ static void release(struct ruleset *first)
         regex_free(first->regexes[i]);
     free(first->regexes);
     free(first->compiled);
+    free(first->rests);
     free(first->paths);
     free(first->looks.headers);
     table_done(&first->table);

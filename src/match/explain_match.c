@@ -121,28 +121,28 @@ static bool some_path_fits(const struct ruleset *ruleset, const struct compiled_
 /* Some view of the reading in use matches one of the paths, and none of those that must not match. */
 static bool reading_holds(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
 {
-    size_t path_count = compiled->path_count;
+    size_t path_count = compiled->rule->match.path_count;
     size_t count = facts_views(facts);
     for (size_t i = 0; i < count; i++) {
         struct path_view view = facts_view(facts, i);
         if (view.number == facts->reading &&
             (path_count == 0 || some_path_fits(ruleset, compiled, 0, path_count, &view, true)) &&
-            !some_path_fits(ruleset, compiled, path_count, compiled->not_path_count, &view, false))
+            !some_path_fits(ruleset, compiled, path_count, compiled->rule->match.not_path_count, &view, false))
             return true;
     }
     return false;
 }
 
-static bool has_paths(const struct compiled_rule *compiled)
+static bool has_paths(const struct rule *rule)
 {
-    return compiled->path_count + compiled->not_path_count > 0;
+    return rule->match.path_count + rule->match.not_path_count > 0;
 }
 
 /* Leaves the first reading in use that matches; if none does, the first of all. */
 static bool some_path_matches(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
 {
     if (facts_readings(facts) == 0)
-        return compiled->path_count == 0;
+        return compiled->rule->match.path_count == 0;
     for (size_t i = 0; i < facts_readings(facts); i++) {
         facts_select_reading(facts, i);
         if (reading_holds(ruleset, compiled, facts))
@@ -155,14 +155,14 @@ static bool some_path_matches(const struct ruleset *ruleset, const struct compil
 bool ruleset_reads(const struct ruleset *ruleset, size_t rule, struct facts *facts)
 {
     struct placed_rule placed = ruleset_place(ruleset, rule);
-    return !has_paths(placed.rule) || reading_holds(placed.in, placed.rule, facts);
+    return !has_paths(placed.rule->rule) || reading_holds(placed.in, placed.rule, facts);
 }
 
 void facts_select_first_match(struct facts *facts, size_t rule)
 {
     struct placed_rule placed = ruleset_place(facts->ruleset, rule);
     facts_select_reading(facts, 0);
-    if (has_paths(placed.rule))
+    if (has_paths(placed.rule->rule))
         some_path_matches(placed.in, placed.rule, facts);
 }
 
@@ -177,7 +177,7 @@ static enum match_reason explain_match(const struct ruleset *ruleset, const stru
         *detail = unequal->name;
         return MATCH_UNEQUAL + unequal->attribute;
     }
-    if (has_paths(compiled) && !some_path_matches(ruleset, compiled, facts))
+    if (has_paths(rule) && !some_path_matches(ruleset, compiled, facts))
         return MATCH_UNEQUAL + ATTR_PATH;
     unequal = first_unequal(rule, BIT(ATTR_HEADER), facts);
     if (!unequal)

@@ -91,13 +91,13 @@ static bool path_fits(const struct ruleset *ruleset, const struct compiled_path 
 /* The view matches one of the paths, and none of those that must not match. Where weir is not sure, the rule applies. */
 static bool view_passes(const struct ruleset *ruleset, const struct compiled_rule *rule, const struct path_view *view)
 {
-    size_t i = 0, end = rule->path_count;
+    size_t i = 0, end = rule->rule->match.path_count;
     struct compiled_path path;
     while (i < end && (path = compiled_path(ruleset, rule, i), !path_fits(ruleset, &path, view, true)))
         i++;
     if (end > 0 && i == end)
         return false;
-    for (i = end; i < end + rule->not_path_count; i++) {
+    for (i = end; i < end + rule->rule->match.not_path_count; i++) {
         path = compiled_path(ruleset, rule, i);
         if (path_fits(ruleset, &path, view, false))
             return false;
@@ -110,7 +110,7 @@ static __attribute__((noinline)) bool some_view_passes(struct visit *v, const st
 {
     size_t count = facts_views(v->facts);
     if (count == 0)
-        return rule->path_count == 0;
+        return rule->rule->match.path_count == 0;
     for (size_t i = 0; i < count; i++) {
         struct path_view view = facts_view(v->facts, i);
         if (view_passes(v->ruleset, rule, &view))
@@ -124,7 +124,7 @@ static bool path_holds(struct visit *v, const struct compiled_rule *rule)
     sv path = facts_path(v->facts);
     if (path.len == 0)
         return false;
-    for (size_t i = 0; i < rule->path_count; i++) {
+    for (size_t i = 0; i < rule->rule->match.path_count; i++) {
         struct compiled_path p = compiled_path(v->ruleset, rule, i);
         if (path_is_regex(&p) ? regex_holds(v, p.regex) : template_holds(v->ruleset, path_template(&p), v->facts))
             return true;
@@ -144,7 +144,7 @@ static bool method_holds(struct visit *v, const struct compiled_rule *rule)
 {
     if (v->method == METHOD_UNKNOWN)
         v->method = request_method(v->ruleset, facts_method(v->facts));
-    return v->method & rule->rest->methods;
+    return v->method & compiled_rest(v->ruleset, rule)->methods;
 }
 
 /* Attributes that are made of the lists of a request: its headers and its descriptor. */
@@ -169,9 +169,8 @@ static __attribute__((noinline)) bool lists_have_them(const struct rule *rule, s
 }
 
 /* Every attribute of `by` that is prepared is there; without preparing it where that is not needed. */
-static __attribute__((noinline)) bool prepared_are_there(const struct compiled_rule *rule, struct facts *facts)
+static __attribute__((noinline)) bool prepared_are_there(const struct rule *rule, uint32_t by, struct facts *facts)
 {
-    uint32_t by = rule->by;
     if (by & BIT(ATTR_IP) && !facts_ip(facts))
         return false;
     if (by & BIT(ATTR_METHOD) && facts_method(facts).len == 0)
@@ -180,19 +179,19 @@ static __attribute__((noinline)) bool prepared_are_there(const struct compiled_r
         return false;
     if (by & BIT(ATTR_HOST) && facts_host(facts).len == 0)
         return false;
-    return !(by & MADE_OF_LISTS) || lists_have_them(rule->rule, facts);
+    return !(by & MADE_OF_LISTS) || lists_have_them(rule, facts);
 }
 
 /* Every attribute of `by` is there. */
-static inline bool subject_is_there(const struct compiled_rule *rule, struct facts *facts)
+static inline bool subject_is_there(const struct rule *rule, uint32_t by, struct facts *facts)
 {
     const uint32_t prepared = FACTS_PREPARED | BIT(ATTR_HEADER);
-    if (rule->by & BIT(ATTR_USER) && facts->user.len == 0)
+    if (by & BIT(ATTR_USER) && facts->user.len == 0)
         return false;
-    for (uint32_t left = rule->by & ~prepared; left; left &= left - 1)
+    for (uint32_t left = by & ~prepared; left; left &= left - 1)
         if (request_get(facts->request, (enum attribute)__builtin_ctz(left)).len == 0)
             return false;
-    return !(rule->by & prepared & ~BIT(ATTR_USER)) || prepared_are_there(rule, facts);
+    return !(by & prepared & ~BIT(ATTR_USER)) || prepared_are_there(rule, by, facts);
 }
 
 static bool excepted(const struct compiled_except *except, struct facts *facts)
@@ -217,7 +216,7 @@ static bool is_repeated(struct visit *v, const struct compiled_rule *rule)
 /* Cheap conditions first, regexes last; a header that is repeated matters only if all else holds. */
 static bool conditions_hold(struct visit *v, const struct compiled_rule *rule, uint32_t checks)
 {
-    const struct compiled_rest *rest = rule->rest;
+    const struct compiled_rest *rest = compiled_rest(v->ruleset, rule);
     if (checks & CHECK_OFF || (checks & CHECK_EXPIRES && v->now_us >= rest->expires_us))
         return false;
     if (checks & CHECK_METHODS && !method_holds(v, rule))
@@ -239,8 +238,10 @@ static void consider(struct visit *v, uint32_t i, bool all)
     uint32_t number = i;
     if (__builtin_expect(v->ruleset->numbers != NULL, 0) && (number = v->ruleset->numbers[i]) == TABLE_NONE)
         return;
-    uint32_t checks = all ? all_checks(rule) : rule->checks;
-    if (checks & v->fails || !subject_is_there(rule, v->facts) || (checks && !conditions_hold(v, rule, checks)))
+    const struct compiled_kind *kind = &v->ruleset->kinds[rule->kind];
+    uint32_t checks = all ? kind->all : kind->checks;
+    if (checks & v->fails || !subject_is_there(rule->rule, kind->by, v->facts) ||
+        (checks && !conditions_hold(v, rule, checks)))
         return;
     if (v->found < v->cap)
         v->ret_rules[v->found] = number;

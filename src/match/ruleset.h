@@ -54,31 +54,37 @@ struct compiled_except {
     struct names users;
 };
 
-/* What a rule has beside paths. Those that have nothing else share one, in which everything is empty. */
+/* What has to be checked of a rule: bits of attributes, and CHECK_…. There are few different kinds, which stay in the
+ * cache.
+ */
+struct compiled_kind {
+    uint32_t checks; /* if its index found it */
+    uint32_t all;    /* if not */
+    uint32_t by;     /* bits of attributes that have to be there */
+};
+_Static_assert(sizeof(struct compiled_kind) <= TABLE_INLINE, "compile_kinds() finds equal ones in a table");
+
+/* What a rule has beside paths that are written as they are compiled. Those that have nothing else share the first one, in
+ * which everything is empty. */
 struct compiled_rest {
     int64_t expires_us; /* CHECK_EXPIRES */
     const struct compiled_condition *conditions;
     const struct compiled_except *except; /* CHECK_EXCEPT */
     uint32_t condition_count;
-    uint32_t methods; /* bits: CHECK_METHODS */
-    uint32_t checks;  /* of conditions and exceptions, those that the index implies, too */
+    uint32_t methods;    /* bits: CHECK_METHODS */
+    uint32_t first_path; /* number in `paths`, or PATHS_AS_WRITTEN; those that must not match follow */
 };
 
 /* The rule has its paths in canonical form, as nearly all templates are written: they are not kept twice. */
 #define PATHS_AS_WRITTEN UINT32_MAX
 
-/* A rule as matching looks at it: two of them are a cache line. Rulesets that share indexes share it: what matching reads
+/* A rule as matching looks at it: four of them are a cache line. Rulesets that share indexes share it: what matching reads
  * of `rule` is the same in the rules of all of them. */
 struct compiled_rule {
     const struct rule *rule;
-    const struct compiled_rest *rest; /* never NULL */
-    uint32_t checks;                  /* of a candidate that its index found: bits of attributes, and CHECK_… */
-    uint32_t by;                      /* bits of attributes */
-    uint32_t first_path;              /* number in `paths`, or PATHS_AS_WRITTEN; those that must not match follow */
-    uint16_t path_count, not_path_count;
+    uint32_t kind, rest; /* numbers in the ruleset */
 };
-_Static_assert(sizeof(struct compiled_rule) == 32, "two in a cache line");
-_Static_assert(RULE_PATHS_MAX <= UINT16_MAX, "path_count");
+_Static_assert(sizeof(struct compiled_rule) == 16, "four in a cache line");
 
 /* A header that rules match, count by or have plans of, and when the last enforced one of these expires; INT64_MIN if all
  * of them are in shadow mode. */
@@ -115,6 +121,9 @@ struct ruleset {
 
     struct compiled_rule *compiled;
     size_t compiled_count;
+    struct compiled_kind *kinds;
+    struct compiled_rest *rests;
+    uint32_t rest_count;
     struct table table; /* texts that rules match, by their attribute; literal segments of paths */
     struct tree tree;
     struct compiled_path *paths; /* of the other rules, in their order */
@@ -166,20 +175,21 @@ static inline struct placed_rule ruleset_place(const struct ruleset *ruleset, si
     return (struct placed_rule){ in, &in->compiled[place & ~ADDED] };
 }
 
+static inline const struct compiled_rest *compiled_rest(const struct ruleset *ruleset, const struct compiled_rule *rule)
+{
+    return &ruleset->rests[rule->rest];
+}
+
 /* Path i of a rule; those that must not match follow the others. */
 static inline struct compiled_path compiled_path(const struct ruleset *ruleset, const struct compiled_rule *rule, size_t i)
 {
-    if (rule->first_path != PATHS_AS_WRITTEN)
-        return ruleset->paths[rule->first_path + i];
+    uint32_t first = compiled_rest(ruleset, rule)->first_path;
+    if (first != PATHS_AS_WRITTEN)
+        return ruleset->paths[first + i];
     const struct rule_path *path = &rule->rule->match.paths[i];
     return (struct compiled_path){ .template = path->text, .length = path->length };
 }
 
-/* All that has to be checked of a rule that no index found. */
-static inline uint32_t all_checks(const struct compiled_rule *rule)
-{
-    return rule->checks | rule->rest->checks | (rule->path_count > 0 ? CHECK_PATHS : 0);
-}
 /* The list of an entry of a descriptor with this value; TABLE_NONE: there is none. */
 uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value);
 bool compile_looks(struct ruleset *ruleset); /* false: no memory */

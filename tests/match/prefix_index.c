@@ -95,7 +95,7 @@ static size_t check_begin(const struct ruleset *ruleset, sv begin)
     for (size_t i = 0; i < ruleset->rules->rule_count; i++) {
         const struct compiled_rule *rule = &ruleset->compiled[i];
         bool wanted = false;
-        for (size_t k = 0; k < rule->path_count; k++)
+        for (size_t k = 0; k < rule->rule->match.path_count; k++)
             wanted = wanted || template_matches(template_of(ruleset, rule, k), begin, true, &ruleset->ids);
         if (found[i] != wanted)
             fail_msg("seed %llu: %.*s: rule %zu: found %d", (unsigned long long)random_seed(), SV_FMT(begin), i, found[i]);
