@@ -126,8 +126,8 @@ static void print_limit(struct output *p, const struct explained_rule *e, const 
     buf_add(&p->line, SV("        "));
     explain_usage(e, l, &p->line);
     end_line(p, l->fits ? "" : term_red(&p->term));
-    if (e->counting == COUNTER_SLICE && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits && l->held < l->cost &&
-        !p->spent) {
+    if (e->counting == COUNTER_SLICE && e->rule->kind->mode == MODE_ENFORCE && !l->unknown && !l->fits &&
+        l->held < l->cost && !p->spent) {
         p->spent = e->rule;
         p->limit = l->spec;
     }
@@ -145,7 +145,7 @@ static void print_rule(const struct explained_rule *e, void *data)
         return;
     }
     LINE(p, term_bold(&p->term), "  %.*s applies%s", SV_FMT(e->rule->id),
-         e->rule->mode == MODE_SHADOW ? " in shadow: it counts, but refuses nothing" : "");
+         e->rule->kind->mode == MODE_SHADOW ? " in shadow: it counts, but refuses nothing" : "");
     if (e->reading.len > 0) {
         buf_add(&p->line, SV("      for the path as some servers read it: "));
         buf_add(&p->line, e->reading);

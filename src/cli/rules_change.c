@@ -84,7 +84,7 @@ static bool is_already(struct rules_call *call, sv id, bool enabled)
     for (size_t i = 0; i < reading.row_count; i++) {
         const struct source_row *row = &reading.rows[i];
         if (sv_eq(row->rule, id) && row->enabled == enabled &&
-            (!enabled || (row->parsed && row->parsed->mode != MODE_OFF)) && !sv_eq(row->table, SV("THROTTLED_CALLS")))
+            (!enabled || (row->parsed && row->parsed->kind->mode != MODE_OFF)) && !sv_eq(row->table, SV("THROTTLED_CALLS")))
             return true;
     }
     return false;

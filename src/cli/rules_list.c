@@ -38,8 +38,8 @@ static void put_cell(struct table *table, struct line *line, size_t column, sv t
 /* Where the rule counts, if it says so, before its limits, because a long text is cut at its end. */
 static void add_limits(struct buf *out, const struct rule *rule)
 {
-    if (rule->counters != COUNTERS_DEFAULT)
-        buf_printf(out, "%s: ", rule->rest->lease.on ? "leased" : counters_names[rule->counters]);
+    if (rule->kind->counters != COUNTERS_DEFAULT)
+        buf_printf(out, "%s: ", rule->kind->rest->lease.on ? "leased" : counters_names[rule->kind->counters]);
     source_show_limits(rule, out);
 }
 
@@ -54,7 +54,7 @@ static void put_rule(struct table *table, struct line *line, const struct rule *
         else if (column == 1)
             add_limits(&text, rule);
         else if (column == 2)
-            source_show_match(&rule->match, &text);
+            source_show_match(rule, &text);
         else
             source_show_by(rule, &text);
         put_cell(table, line, column, buf_sv(&text));

@@ -99,7 +99,7 @@ static json_t *rule_json(const struct source_row *row)
     json_t *value = source_json_load(row->text);
     if (json_is_object(value) && !json_object_get(value, "id"))
         json_object_set_new(value, "id", json_stringn(row->rule.ptr, row->rule.len));
-    if (json_is_object(value) && !row->enabled && row->parsed->disabled)
+    if (json_is_object(value) && !row->enabled && row->parsed->kind->disabled)
         json_object_set_new(value, "enabled", json_false());
     return value;
 }

@@ -78,14 +78,14 @@ static int fits_row(const struct rules_call *call, const struct rule_limit *limi
 
 static void add_whom(const struct rule *rule, const char *called, struct buf *out)
 {
-    buf_add(out, rule->by_count ? SV("for each ") : SV("for all callers"));
-    for (size_t i = 0; i < rule->by_count; i++) {
+    buf_add(out, rule->kind->by_count ? SV("for each ") : SV("for all callers"));
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
         buf_add(out, i ? SV(" and ") : SV(""));
-        rule_by_text(&rule->by[i], out);
+        rule_by_text(&rule->kind->by[i], out);
     }
     buf_add(out, SV(" of "));
     plain_add(out, weir_str(called), TEXT_BYTES_MAX);
-    buf_add(out, rule->by_count ? SV("") : SV(" together"));
+    buf_add(out, rule->kind->by_count ? SV("") : SV(" together"));
 }
 
 /* "ID: 10 per 1m as a token bucket, for each ip of GET /entity/#, until 2027-01-01T00:00:00Z" */
@@ -98,8 +98,8 @@ static int print_done(const struct rules_call *call, const char *id, const struc
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, 1 << 20);
     buf_printf(&out, "%s: ", id);
-    rule_limit_text(&rule->limits[0], &out);
-    buf_printf(&out, " as %s, ", kinds[call->options->row ? LIMIT_FIXED_WINDOW : rule->limits[0].algorithm]);
+    rule_limit_text(&rule->kind->limits[0], &out);
+    buf_printf(&out, " as %s, ", kinds[call->options->row ? LIMIT_FIXED_WINDOW : rule->kind->limits[0].algorithm]);
     add_whom(rule, call->words[0], &out);
     if (expires_us != RULE_NEVER_EXPIRES) {
         char until[INSTANT_TEXT_MAX];
@@ -142,12 +142,12 @@ int rules_throttle(struct rules_call *call)
     if (!rules)
         return options_error(call->command, "throttle: %.*s", SV_FMT(limit.failed ? SV("too long") : buf_sv(&why)));
     const struct rule *rule = rules->rules[0];
-    if (call->options->row && (status = fits_row(call, &rule->limits[0], buf_sv(&by))) >= 0)
+    if (call->options->row && (status = fits_row(call, &rule->kind->limits[0], buf_sv(&by))) >= 0)
         return status;
     wanted.by = buf_sv(&by);
     wanted.limit = buf_sv(&limit);
-    int r = call->options->row ? source_throttle(call->source, wanted.call, rule->limits[0].max, rule->limits[0].per_us,
-                                                 wanted.expires_us, call->author, id, &error)
+    int r = call->options->row ? source_throttle(call->source, wanted.call, rule->kind->limits[0].max,
+                                                 rule->kind->limits[0].per_us, wanted.expires_us, call->author, id, &error)
                                : source_put_throttle(call->source, &wanted, call->author, id, &error);
     return r < 0 ? rules_fail(&error) : print_done(call, id, rule, wanted.expires_us);
 }

@@ -246,7 +246,7 @@ static void say_problems(struct sync *s, const struct buf *problems, size_t coun
 /* Disabled rules stay in the source only: readers of the file do not need them. */
 static bool is_disabled(const struct rule *rule)
 {
-    return rule->disabled;
+    return rule->kind->disabled;
 }
 
 /* Takes over a reading: rules, text and problems. */

@@ -6,9 +6,9 @@
 
 static void add_by(struct hash *h, const struct rule *rule)
 {
-    for (size_t i = 0; i < rule->by_count; i++) {
-        subject_add(h, attribute_table[rule->by[i].attribute].name);
-        subject_add(h, rule->by[i].name);
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
+        subject_add(h, attribute_table[rule->kind->by[i].attribute].name);
+        subject_add(h, rule->kind->by[i].name);
     }
 }
 

@@ -19,12 +19,12 @@ static uint32_t by_class(const struct rules *rules, uint32_t *firsts, size_t *fi
 
 static enum counter_kind counter_of(const struct rule *rule, struct bound_sharing sharing)
 {
-    if (rule->rest->lease.on)
+    if (rule->kind->rest->lease.on)
         return sharing.store || sharing.leases ? COUNTER_SLICE : COUNTER_CELL;
     /* Where nothing may wait, a rule that is said to be shared is a mistake, whether there is a store or not. */
-    if (rule->counters == COUNTERS_SHARED)
+    if (rule->kind->counters == COUNTERS_SHARED)
         return sharing.store || sharing.leases ? COUNTER_STORE : COUNTER_CELL;
-    return sharing.store && rule->counters == COUNTERS_DEFAULT ? COUNTER_STORE : COUNTER_CELL;
+    return sharing.store && rule->kind->counters == COUNTERS_DEFAULT ? COUNTER_STORE : COUNTER_CELL;
 }
 
 /* ---- binding ---- */
@@ -47,11 +47,11 @@ static struct bound_rule_rest *rest_of(struct bound *bound, struct bound_rule *r
 static const sv *spell_plans(struct binder *b, const struct rule *rule)
 {
     struct arena *arena = &b->block->keys;
-    sv *names = ARENA_ARRAY(arena, sv, rule->rest->plan_count);
-    for (size_t i = 0; names && i < rule->rest->plan_count; i++) {
+    sv *names = ARENA_ARRAY(arena, sv, rule->kind->rest->plan_count);
+    for (size_t i = 0; names && i < rule->kind->rest->plan_count; i++) {
         struct facts facts;
-        names[i] =
-            arena_copy(arena, counted_value(&facts, b->bound->ruleset, &rule->rest->plan, rule->rest->plans[i].name));
+        names[i] = arena_copy(
+            arena, counted_value(&facts, b->bound->ruleset, &rule->kind->rest->plan, rule->kind->rest->plans[i].name));
         b->no_memory = b->no_memory || !names[i].ptr;
     }
     b->no_memory = b->no_memory || !names;
@@ -63,7 +63,7 @@ static void note_rule_units(struct bound_rule *rule)
 {
     bool units = false, slots = false;
     note_units(&rule->own, &units, &slots);
-    for (size_t i = 0; rule->rest->plans && i < rule->rule->rest->plan_count; i++)
+    for (size_t i = 0; rule->rest->plans && i < rule->rule->kind->rest->plan_count; i++)
         note_units(&rule->rest->plans[i], &units, &slots);
     rule->units = units;
     rule->slots = slots;
@@ -71,12 +71,12 @@ static void note_rule_units(struct bound_rule *rule)
 
 static void bind_plans(struct binder *b, const struct rule *rule, struct bound_rule *ret, struct bound_rule_rest *rest)
 {
-    struct bound_set *plans = ARENA_ARRAY(&b->block->keys, struct bound_set, rule->rest->plan_count);
+    struct bound_set *plans = ARENA_ARRAY(&b->block->keys, struct bound_set, rule->kind->rest->plan_count);
     b->no_memory = b->no_memory || !plans;
-    for (size_t i = 0; plans && i < rule->rest->plan_count; i++)
-        plans[i] = bind_set(b, ret, rule->rest->plans[i].limits, rule->rest->plans[i].limit_count);
+    for (size_t i = 0; plans && i < rule->kind->rest->plan_count; i++)
+        plans[i] = bind_set(b, ret, rule->kind->rest->plans[i].limits, rule->kind->rest->plans[i].limit_count);
     rest->plans = plans;
-    ret->by_path = by_is_path(&rule->rest->plan);
+    ret->by_path = by_is_path(&rule->kind->rest->plan);
     if (ret->by_path)
         rest->plan_names = spell_plans(b, rule);
 }
@@ -112,15 +112,15 @@ static void bind_name(struct binder *b, sv id, struct bound_rule *ret)
 
 static void bind_rule(struct binder *b, const struct rule *rule, struct bound_rule *ret)
 {
-    ret->chooses = ret->overridden || rule->rest->plan_count > 0;
+    ret->chooses = ret->overridden || rule->kind->rest->plan_count > 0;
     struct bound_rule_rest *rest = bind_rest(b, rule, ret);
     bind_name(b, rule->id, ret);
-    ret->own = bind_set(b, ret, rule->limits, rule->limit_count);
-    if (rest && rule->rest->plan_count > 0)
+    ret->own = bind_set(b, ret, rule->kind->limits, rule->kind->limit_count);
+    if (rest && rule->kind->rest->plan_count > 0)
         bind_plans(b, rule, ret, rest);
     note_rule_units(ret);
-    for (size_t k = 0; k < rule->by_count; k++)
-        ret->by_path = ret->by_path || by_is_path(&rule->by[k]);
+    for (size_t k = 0; k < rule->kind->by_count; k++)
+        ret->by_path = ret->by_path || by_is_path(&rule->kind->by[k]);
     ret->one_cell = ret->mode == MODE_ENFORCE && ret->counter == COUNTER_CELL && ret->own.limit_count == 1 &&
                     !ret->own.limits->terms->counts_other && !ret->chooses && !ret->special && !ret->by_path &&
                     ret->rest->replace_count == 0;
@@ -128,28 +128,28 @@ static void bind_rule(struct binder *b, const struct rule *rule, struct bound_ru
 
 static uint16_t refusal_status(const struct rules *rules, const struct rule *rule)
 {
-    uint16_t status = rule->rest->reject.status ? rule->rest->reject.status : rules->settings.reject.status;
+    uint16_t status = rule->kind->rest->reject.status ? rule->kind->rest->reject.status : rules->settings.reject.status;
     return status ? status : 429;
 }
 
 static void bind_by(const struct rule *rule, struct bound_rule *ret)
 {
-    ret->plain_by_count = (uint8_t)rule->by_count;
-    for (size_t i = 0; i < rule->by_count; i++) {
-        if (i >= BOUND_BY_PLAIN || attribute_has_name(rule->by[i].attribute)) {
+    ret->plain_by_count = (uint8_t)rule->kind->by_count;
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
+        if (i >= BOUND_BY_PLAIN || attribute_has_name(rule->kind->by[i].attribute)) {
             ret->plain_by_count = UINT8_MAX;
             return;
         }
-        ret->plain_by[i] = (uint8_t)rule->by[i].attribute;
+        ret->plain_by[i] = (uint8_t)rule->kind->by[i].attribute;
     }
 }
 
 /* Returns the bits of the attributes on which it depends whether the rule applies, but for those that it counts by. */
 static uint32_t attributes_matched(const struct rule *rule)
 {
-    uint32_t bits = rule->rest->except.user_count > 0 ? UINT32_C(1) << ATTR_USER : 0;
-    for (size_t i = 0; i < rule->match.condition_count; i++)
-        bits |= UINT32_C(1) << rule->match.conditions[i].attribute;
+    uint32_t bits = rule->kind->rest->except.user_count > 0 ? UINT32_C(1) << ATTR_USER : 0;
+    for (size_t i = 0; i < rule->kind->condition_count; i++)
+        bits |= UINT32_C(1) << rule->kind->conditions[i].attribute;
     return bits;
 }
 
@@ -160,9 +160,9 @@ static struct bound_rule init_rule(const struct binder *b, const struct rule *ru
         .rule = rule,
         .name_len = (uint8_t)rule->id.len,
         .status = refusal_status(ruleset_rules(b->bound->ruleset), rule),
-        .mode = rule->mode,
+        .mode = rule->kind->mode,
         .counter = counter_of(rule, b->bound->sharing),
-        .penalises = rule->rest->penalty.after > 0 && rule->mode == MODE_ENFORCE,
+        .penalises = rule->kind->rest->penalty.after > 0 && rule->kind->mode == MODE_ENFORCE,
         .rest = &no_rest,
         .given = rule_limit_is_given(rule),
     };
@@ -219,7 +219,7 @@ static void note_rule(struct bound *bound, const struct bound_rule *rule)
 static size_t limits_of(const struct bound_rule *rule)
 {
     size_t count = rule->own.limit_count;
-    for (size_t k = 0; rule->rest->plans && k < rule->rule->rest->plan_count; k++)
+    for (size_t k = 0; rule->rest->plans && k < rule->rule->kind->rest->plan_count; k++)
         count += rule->rest->plans[k].limit_count;
     return count;
 }
@@ -299,12 +299,12 @@ static bool bind_replaces(struct bound *bound, const struct rule_name *names, co
                           struct bound_rule *rule)
 {
     size_t rules = ruleset_rules(bound->ruleset)->rule_count;
-    uint32_t *list = ARENA_ARRAY(&bound->blocks[bound->block_count - 1]->keys, uint32_t, from->rest->replace_count);
+    uint32_t *list = ARENA_ARRAY(&bound->blocks[bound->block_count - 1]->keys, uint32_t, from->kind->rest->replace_count);
     struct bound_rule_rest *rest = rest_of(bound, rule);
     if (!list || !rest)
         return false;
-    for (size_t i = 0; i < from->rest->replace_count; i++) {
-        const struct bound_rule *other = find_name(names, rules, from->rest->replaces[i]);
+    for (size_t i = 0; i < from->kind->rest->replace_count; i++) {
+        const struct bound_rule *other = find_name(names, rules, from->kind->rest->replaces[i]);
         if (other && other != rule)
             list[rest->replace_count++] = (uint32_t)(other - bound->rules);
     }
@@ -322,7 +322,7 @@ static bool bind_replacing(struct binder *b)
     CLEANUP_FREE struct rule_name *names = NULL;
     for (size_t k = 0; k < b->fresh_count; k++) {
         uint32_t i = b->fresh[k];
-        if (rules->rules[i]->rest->replace_count == 0)
+        if (rules->rules[i]->kind->rest->replace_count == 0)
             continue;
         if (!names && !(names = sort_names(b->bound)))
             return false;
@@ -351,9 +351,9 @@ static size_t count_limits(const struct binder *b)
     size_t count = 0;
     for (size_t k = 0; k < b->fresh_count; k++) {
         const struct rule *rule = rules->rules[b->fresh[k]];
-        count += rule->limit_count;
-        for (size_t i = 0; i < rule->rest->plan_count; i++)
-            count += rule->rest->plans[i].limit_count;
+        count += rule->kind->limit_count;
+        for (size_t i = 0; i < rule->kind->rest->plan_count; i++)
+            count += rule->kind->rest->plans[i].limit_count;
     }
     return count;
 }

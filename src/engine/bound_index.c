@@ -44,7 +44,7 @@ static bool index_all(struct bound *bound)
     for (size_t i = 0; i < rules->rule_count; i++) {
         const struct bound_rule *rule = &bound->rules[i];
         index_set(bound, &rule->own);
-        for (size_t k = 0; rule->rest->plans && k < rule->rule->rest->plan_count; k++)
+        for (size_t k = 0; rule->rest->plans && k < rule->rule->kind->rest->plan_count; k++)
             index_set(bound, &rule->rest->plans[k]);
     }
     struct bound_set overrides = { bound->blocks[0]->limits, (uint32_t)bound->blocks[0]->limit_count, COUNTER_CELL };

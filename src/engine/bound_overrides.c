@@ -27,11 +27,11 @@ static bool override_subject(const struct binder *b, const struct rule *rule, co
     for (size_t i = 0; i < o->value_count; i++) {
         struct facts facts;
         sv value = o->values[i], rest = value;
-        if (by_is_path(&rule->by[i]))
-            value = counted_value(&facts, b->bound->ruleset, &rule->by[i], value);
-        else if (rule->by[i].attribute == ATTR_IP)
-            value = counted_value(&facts, b->bound->ruleset, &rule->by[i], sv_cut(&rest, '/'));
-        if (value.len == 0 && !by_may_be_empty(&rule->by[i]))
+        if (by_is_path(&rule->kind->by[i]))
+            value = counted_value(&facts, b->bound->ruleset, &rule->kind->by[i], value);
+        else if (rule->kind->by[i].attribute == ATTR_IP)
+            value = counted_value(&facts, b->bound->ruleset, &rule->kind->by[i], sv_cut(&rest, '/'));
+        if (value.len == 0 && !by_may_be_empty(&rule->kind->by[i]))
             return false;
         subject_add(&h, value);
     }

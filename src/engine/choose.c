@@ -11,8 +11,8 @@ uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, 
         for (size_t i = 0; i < rule->plain_by_count; i++)
             subject_add(&h, facts_text(facts, (enum attribute)rule->plain_by[i]));
     else
-        for (size_t i = 0; i < rule->rule->by_count; i++)
-            subject_add(&h, facts_attribute(facts, &rule->rule->by[i]));
+        for (size_t i = 0; i < rule->rule->kind->by_count; i++)
+            subject_add(&h, facts_attribute(facts, &rule->rule->kind->by[i]));
     return hash_final(&h);
 }
 
@@ -51,11 +51,12 @@ const struct override_slot *bound_override(const struct bound *bound, const stru
 const struct rule_plan *bound_plan(const struct bound_rule *rule, struct facts *facts)
 {
     const struct rule *r = rule->rule;
-    sv value = r->rest->plan_count > 0 ? facts_attribute(facts, &r->rest->plan) : (sv){ 0 };
-    for (size_t i = 0; i < r->rest->plan_count; i++) {
-        sv name = __builtin_expect(rule->rest->plan_names != NULL, 0) ? rule->rest->plan_names[i] : r->rest->plans[i].name;
-        if (r->ignore_case ? sv_eq_nocase(value, name) : sv_eq(value, name))
-            return &r->rest->plans[i];
+    sv value = r->kind->rest->plan_count > 0 ? facts_attribute(facts, &r->kind->rest->plan) : (sv){ 0 };
+    for (size_t i = 0; i < r->kind->rest->plan_count; i++) {
+        sv name =
+            __builtin_expect(rule->rest->plan_names != NULL, 0) ? rule->rest->plan_names[i] : r->kind->rest->plans[i].name;
+        if (r->kind->ignore_case ? sv_eq_nocase(value, name) : sv_eq(value, name))
+            return &r->kind->rest->plans[i];
     }
     return NULL;
 }
@@ -67,7 +68,7 @@ const struct bound_set *bound_choose(const struct bound *bound, const struct bou
     if (override)
         return &bound->overrides.effects[override->effect].set;
     const struct rule_plan *plan = bound_plan(rule, facts);
-    return plan ? &rule->rest->plans[plan - rule->rule->rest->plans] : &rule->own;
+    return plan ? &rule->rest->plans[plan - rule->rule->kind->rest->plans] : &rule->own;
 }
 
 /* ---- values that people write ---- */

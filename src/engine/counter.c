@@ -171,7 +171,7 @@ static void charge_standin(struct decision *d, struct counter *c)
     struct remote_counter *rc = remote_of(d, c);
     struct cells_ask ask = c->ask;
     ask.limit = &rc->share;
-    if (c->rule->rule->on_failure == ON_FAILURE_LOCAL)
+    if (c->rule->rule->kind->on_failure == ON_FAILURE_LOCAL)
         cells_charge(d->bound->cells, &ask, ask.limit);
     rc->owed = owe(d, c, &rc->share, c->ask.cost);
 }

@@ -107,8 +107,9 @@ static void explain_limits(const struct explaining *x, const struct bound_rule *
     const struct override_slot *override = bound_override(x->bound, rule, subject, x->now_us);
     ret->limit_count = set->limit_count;
     ret->override = override ? &ruleset_rules(x->bound->ruleset)->overrides[override->index] : NULL;
-    ret->plan = !ret->override && set != &rule->own ? &rule->rule->rest->plans[set - rule->rest->plans] : NULL;
-    ret->plan_value = rule->rule->rest->plan_count > 0 ? facts_attribute(x->facts, &rule->rule->rest->plan) : (sv){ 0 };
+    ret->plan = !ret->override && set != &rule->own ? &rule->rule->kind->rest->plans[set - rule->rest->plans] : NULL;
+    ret->plan_value =
+        rule->rule->kind->rest->plan_count > 0 ? facts_attribute(x->facts, &rule->rule->kind->rest->plan) : (sv){ 0 };
     ret->counting = set->counter;
     if (rule->penalises && set->limit_count > 0)
         ret->penalty = penalty_look(x->bound->cells, rule, subject, x->now_us);
@@ -189,8 +190,8 @@ static void explain_rule(struct explaining *x, size_t index, struct explained_ru
     facts_select_reading(x->facts, shown);
     if (have_room(ret) && count > 1)
         explain_limits(x, rule, ret);
-    for (size_t i = 0; i < rule->rule->by_count; i++)
-        ret->by[i] = facts_attribute(x->facts, &rule->rule->by[i]);
+    for (size_t i = 0; i < rule->rule->kind->by_count; i++)
+        ret->by[i] = facts_attribute(x->facts, &rule->rule->kind->by[i]);
     if (shown > 0)
         ret->reading = facts_path(x->facts);
 }
@@ -310,9 +311,10 @@ static void ask_for_one(const struct bound_set *set, struct weir_request *reques
 
 static const struct rule_plan *find_plan(const struct rule *rule, sv name)
 {
-    for (size_t i = 0; name.len > 0 && i < rule->rest->plan_count; i++)
-        if (rule->ignore_case ? sv_eq_nocase(name, rule->rest->plans[i].name) : sv_eq(name, rule->rest->plans[i].name))
-            return &rule->rest->plans[i];
+    for (size_t i = 0; name.len > 0 && i < rule->kind->rest->plan_count; i++)
+        if (rule->kind->ignore_case ? sv_eq_nocase(name, rule->kind->rest->plans[i].name)
+                                    : sv_eq(name, rule->kind->rest->plans[i].name))
+            return &rule->kind->rest->plans[i];
     return NULL;
 }
 
@@ -332,7 +334,7 @@ static const struct bound_set *choose_set(const struct bound *bound, const struc
         return &bound->overrides.effects[override->effect].set;
     }
     ret->plan = plan;
-    return plan ? &named->rule->rest->plans[plan - rule->rest->plans] : &named->rule->own;
+    return plan ? &named->rule->rest->plans[plan - rule->kind->rest->plans] : &named->rule->own;
 }
 
 static int explain_named(struct weir *weir, const struct named *named, const struct subject_question *question,

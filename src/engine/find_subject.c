@@ -28,7 +28,7 @@ static bool is_used(const struct finding *f, const struct bound_set *set, uint64
 static bool is_counted(const struct finding *f, const struct bound_rule *rule, uint64_t subject)
 {
     bool used = is_used(f, &rule->own, subject);
-    for (size_t i = 0; i < rule->rule->rest->plan_count && !used; i++)
+    for (size_t i = 0; i < rule->rule->kind->rest->plan_count && !used; i++)
         used = is_used(f, &rule->rest->plans[i], subject);
     return used;
 }
@@ -71,9 +71,9 @@ int weir_find_subjects(struct weir *weir, const struct subject_search *search, i
         const struct bound_rule *rule = &bound->rules[i];
         struct facts facts;
         struct found_subject found;
-        if (rule->mode == MODE_OFF || rule->rule->by_count != 1)
+        if (rule->mode == MODE_OFF || rule->rule->kind->by_count != 1)
             continue;
-        sv value = counted_value(&facts, bound->ruleset, &rule->rule->by[0], search->value);
+        sv value = counted_value(&facts, bound->ruleset, &rule->rule->kind->by[0], search->value);
         if (value.len == 0)
             continue;
         look_at(&f, rule, value, &found);

@@ -28,7 +28,7 @@ static uint32_t next_id(void)
 /* Returns the most that one hold may take of a limit. */
 static uint64_t most_of(const struct counter *c)
 {
-    uint32_t percent = c->rule->rule->rest->hold_max_percent;
+    uint32_t percent = c->rule->rule->kind->rest->hold_max_percent;
     uint64_t capacity = c->ask.limit->capacity;
     return percent == 0 ? capacity : (uint64_t)((unsigned __int128)capacity * percent / 100);
 }
@@ -54,7 +54,7 @@ void hold_plan(struct decision *d)
         d->holds = d->holds || in_cell || (c->ask.cost > 0 && reserves && c->kind == COUNTER_STORE);
         if (in_cell && c->kind == COUNTER_CELL)
             cells_prefetch_hold(d->bound->cells, c->ask.key);
-        if (reserves && !slot && c->rule->rule->rest->hold_max_percent > 0 && c->ask.cost > most_of(c))
+        if (reserves && !slot && c->rule->rule->kind->rest->hold_max_percent > 0 && c->ask.cost > most_of(c))
             refuse_hold(d, c);
     }
     if (d->holds)

@@ -63,7 +63,7 @@ static void tell_all(struct survey *s)
         if (rule->mode == MODE_OFF)
             continue;
         tell_set(s, rule->rule->id, &rule->own);
-        for (size_t k = 0; k < rule->rule->rest->plan_count; k++)
+        for (size_t k = 0; k < rule->rule->kind->rest->plan_count; k++)
             tell_set(s, rule->rule->id, &rule->rest->plans[k]);
     }
     /* There may be very many, and few have a limit of a name that the rule has not. */

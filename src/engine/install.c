@@ -43,7 +43,7 @@ static const char *why_not(const struct weir *weir, const struct bound_rule *rul
     if (!weir->options.never_wait)
         return "counts in the store of the `weir serve --counters` on these cells, and nothing here says where that is; "
                "give its address (options.counters), or give the rule `lease: true` or `counters: local`";
-    if (rule->rule->counters == COUNTERS_SHARED)
+    if (rule->rule->kind->counters == COUNTERS_SHARED)
         return "counts in the store that many hosts share (`counters: shared`), and nothing here may wait for "
                "that; give it `lease: true`, or `counters: local`";
     return "counts in the store that many hosts share (the default on the cells of a `weir serve --counters`), and nothing "
@@ -53,7 +53,8 @@ static const char *why_not(const struct weir *weir, const struct bound_rule *rul
 static int cannot_count(const struct weir *weir, const struct rule *rule, const char *why, struct weir_error *error)
 {
     char line[16] = "";
-    sv file = rule->rest->file.len > 0 ? rule->rest->file : weir_str(weir->rules_file ? weir->rules_file : "rules");
+    sv file =
+        rule->kind->rest->file.len > 0 ? rule->kind->rest->file : weir_str(weir->rules_file ? weir->rules_file : "rules");
     if (rule->line > 0)
         snprintf(line, sizeof line, ":%d", rule->line);
     return err_set(error, WEIR_E_RULES, "%.*s%s: rule %.*s %s", SV_FMT(file), line, SV_FMT(rule->id), why);

@@ -59,8 +59,8 @@ size_t key_write_end(char to[KEY_END_MAX], const struct rule *rule)
 {
     char names[RULE_BY_MAX * (DESCRIPTOR_KEY_MAX * 3 + 20)];
     size_t names_len = 0;
-    for (size_t i = 0; i < rule->by_count; i++) {
-        const struct rule_by *by = &rule->by[i];
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
+        const struct rule_by *by = &rule->kind->by[i];
         sv name = attribute_table[by->attribute].name;
         if (i > 0)
             names[names_len++] = ',';
@@ -85,15 +85,15 @@ size_t key_write_end(char to[KEY_END_MAX], const struct rule *rule)
 size_t key_write(char to[STORE_KEY_MAX], const struct bound_rule *rule, const sv *values)
 {
     char room[RULE_BY_MAX * (VALUE_MAX + 1)];
-    size_t len = 0, count = rule->rule->by_count;
+    size_t len = 0, count = rule->rule->kind->by_count;
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
             room[len++] = ',';
         if (values[i].len == 0)
             room[len++] = '%';
         else
-            len += rule->rule->by[i].attribute == ATTR_HEADER ? put_hash(room + len, values[i])
-                                                              : put_text(room + len, VALUE_MAX, values[i]);
+            len += rule->rule->kind->by[i].attribute == ATTR_HEADER ? put_hash(room + len, values[i])
+                                                                    : put_text(room + len, VALUE_MAX, values[i]);
     }
     if (count == 0)
         room[len++] = '*';
@@ -109,8 +109,8 @@ size_t key_write(char to[STORE_KEY_MAX], const struct bound_rule *rule, const sv
 size_t key_write_facts(char to[STORE_KEY_MAX], const struct bound_rule *rule, struct facts *facts)
 {
     sv values[RULE_BY_MAX];
-    for (size_t i = 0; i < rule->rule->by_count; i++)
-        values[i] = facts_attribute(facts, &rule->rule->by[i]);
+    for (size_t i = 0; i < rule->rule->kind->by_count; i++)
+        values[i] = facts_attribute(facts, &rule->rule->kind->by[i]);
     return key_write(to, rule, values);
 }
 

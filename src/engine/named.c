@@ -8,13 +8,14 @@ static int wrong_count(const struct rule *rule, size_t given, struct weir_error 
 {
     struct buf names;
     buf_init(&names, RULE_BY_MAX * (RULE_BY_TEXT_MAX + 2));
-    for (size_t i = 0; i < rule->by_count; i++) {
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
         buf_add(&names, i ? SV(", ") : SV(""));
-        rule_by_text(&rule->by[i], &names);
+        rule_by_text(&rule->kind->by[i], &names);
     }
-    int r = err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %d %s%s, not %zu", SV_FMT(rule->id),
-                    names.len ? names.ptr : "nothing, for all together", rule->by_count,
-                    rule->by_count == 1 ? "value" : "values", rule->by_count > 1 ? " in this order" : "", given);
+    int r =
+        err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %d %s%s, not %zu", SV_FMT(rule->id),
+                names.len ? names.ptr : "nothing, for all together", rule->kind->by_count,
+                rule->kind->by_count == 1 ? "value" : "values", rule->kind->by_count > 1 ? " in this order" : "", given);
     buf_done(&names);
     return r;
 }
@@ -26,16 +27,16 @@ static int find(struct named *ret, const struct subject_name *name, struct weir_
     if (!found)
         return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%s`", name->rule);
     const struct rule *rule = found->rule;
-    if (name->by_count != rule->by_count)
+    if (name->by_count != rule->kind->by_count)
         return wrong_count(rule, name->by_count, error);
     struct hash subject;
     hash_init(&subject, cells_hash_key(bound->cells));
-    for (size_t i = 0; i < rule->by_count; i++) {
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
         struct facts facts;
-        sv value = counted_value(&facts, bound->ruleset, &rule->by[i], name->by[i]);
-        if (value.len == 0 && !by_may_be_empty(&rule->by[i]))
+        sv value = counted_value(&facts, bound->ruleset, &rule->kind->by[i], name->by[i]);
+        if (value.len == 0 && !by_may_be_empty(&rule->kind->by[i]))
             return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is not a valid value",
-                           SV_FMT(rule->id), attribute_table[rule->by[i].attribute].name.ptr, SV_FMT(name->by[i]));
+                           SV_FMT(rule->id), attribute_table[rule->kind->by[i].attribute].name.ptr, SV_FMT(name->by[i]));
         subject_add(&subject, value);
         ret->values[i] = arena_copy(&ret->arena, value);
         if (!ret->values[i].ptr)

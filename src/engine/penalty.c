@@ -177,16 +177,16 @@ static struct cells_change judge_begin(struct limit_state state, void *data)
 struct penalty_view penalty_look(const struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
 {
     struct record r = record_of(cells_read(cells, penalty_cell(rule, subject)));
-    bring_to(&r, &rule->rule->rest->penalty, now_us);
+    bring_to(&r, &rule->rule->kind->rest->penalty, now_us);
     return view_of(&r, now_us);
 }
 
 struct penalty_view penalty_check(struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
 {
     struct record r = record_of(cells_read(cells, penalty_cell(rule, subject)));
-    if (__builtin_expect(!bring_to(&r, &rule->rule->rest->penalty, now_us), 1))
+    if (__builtin_expect(!bring_to(&r, &rule->rule->kind->rest->penalty, now_us), 1))
         return view_of(&r, now_us);
-    struct question q = { .penalty = &rule->rule->rest->penalty, .now_us = now_us };
+    struct question q = { .penalty = &rule->rule->kind->rest->penalty, .now_us = now_us };
     cells_update(cells, penalty_cell(rule, subject), now_us, judge_moved, &q);
     return q.view;
 }
@@ -194,7 +194,7 @@ struct penalty_view penalty_check(struct cells *cells, const struct bound_rule *
 bool penalty_refused(struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t now_us,
                      struct penalty_view *ret)
 {
-    struct question q = { .penalty = &rule->rule->rest->penalty, .now_us = now_us };
+    struct question q = { .penalty = &rule->rule->kind->rest->penalty, .now_us = now_us };
     cells_update(cells, penalty_cell(rule, subject), now_us, judge_refusal, &q);
     *ret = q.view;
     return q.begins;
@@ -203,7 +203,7 @@ bool penalty_refused(struct cells *cells, const struct bound_rule *rule, uint64_
 struct penalty_view penalty_begin(struct cells *cells, const struct bound_rule *rule, uint64_t subject, int64_t length_us,
                                   int64_t now_us)
 {
-    struct question q = { .penalty = &rule->rule->rest->penalty, .now_us = now_us, .length_us = length_us };
+    struct question q = { .penalty = &rule->rule->kind->rest->penalty, .now_us = now_us, .length_us = length_us };
     CHECK(length_us > 0 && length_us <= PENALTY_BY_HAND_MAX_US);
     cells_update(cells, penalty_cell(rule, subject), now_us, judge_begin, &q);
     return q.view;
@@ -322,7 +322,7 @@ void weir_look_penalties(struct weir *weir, const struct penalised_entry *entrie
 static int refuse_penalty(const struct named *named, int64_t now_us, struct weir_error *error)
 {
     sv id = named->rule->rule->id;
-    if (!named->rule->penalises && named->rule->rule->rest->penalty.after > 0)
+    if (!named->rule->penalises && named->rule->rule->kind->rest->penalty.after > 0)
         return err_set(error, WEIR_E_INVALID, "rule %.*s is not in mode enforce, and penalises nobody", SV_FMT(id));
     if (!named->rule->penalises)
         return err_set(error, WEIR_E_INVALID, "rule %.*s has no `penalty`", SV_FMT(id));

@@ -43,9 +43,9 @@ static bool depends_on_value(const struct weir_prepared *p, const struct bound *
 {
     sv detail;
     const struct rule *r = bound->rules[rule].rule;
-    bool looks = p->varies == ATTR_USER && r->rest->except.user_count > 0;
-    for (size_t i = 0; i < r->match.condition_count; i++)
-        looks = looks || r->match.conditions[i].attribute == p->varies;
+    bool looks = p->varies == ATTR_USER && r->kind->rest->except.user_count > 0;
+    for (size_t i = 0; i < r->kind->condition_count; i++)
+        looks = looks || r->kind->conditions[i].attribute == p->varies;
     if (!looks)
         return false;
     enum match_reason reason = ruleset_explain(bound->ruleset, rule, facts, INT64_MIN, &detail);
@@ -73,10 +73,10 @@ static bool varies_last(const struct weir_prepared *p, const struct bound *bound
                         struct facts *facts, struct hash *ret)
 {
     hash_init(ret, &bound->hash_key);
-    for (size_t i = 0; i < rule->by_count; i++) {
-        if (rule->by[i].attribute == p->varies)
-            return i + 1 == rule->by_count;
-        subject_add(ret, facts_attribute(facts, &rule->by[i]));
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
+        if (rule->kind->by[i].attribute == p->varies)
+            return i + 1 == rule->kind->by_count;
+        subject_add(ret, facts_attribute(facts, &rule->kind->by[i]));
     }
     return false;
 }
@@ -88,7 +88,7 @@ static void leave_out_expired(struct prepared_plan *plan, const struct bound *bo
     plan->from_us = INT64_MIN;
     plan->until_us = INT64_MAX;
     for (size_t i = 0; i < plan->rule_count; i++) {
-        int64_t expires_us = bound->rules[plan->rules[i]].rule->rest->expires_us;
+        int64_t expires_us = bound->rules[plan->rules[i]].rule->kind->rest->expires_us;
         if (expires_us > now_us) {
             plan->rules[kept++] = plan->rules[i];
             plan->until_us = expires_us < plan->until_us ? expires_us : plan->until_us;
@@ -152,7 +152,7 @@ static struct prepared_plan *make_plan(const struct weir_prepared *p, const stru
         plan->rule = rule;
         plan->terms = rule->own.limits->terms;
         plan->limit_id = rule->own.limits->id;
-        plan->alone = rule->rule->by_count == 1;
+        plan->alone = rule->rule->kind->by_count == 1;
         make_verdict(p, bound, plan);
     }
     return plan;

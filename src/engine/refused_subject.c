@@ -16,9 +16,9 @@ struct found {
 static bool subject_of(struct subject *ret, const struct rule *rule, struct facts *facts, const struct hash_key *key)
 {
     struct weir_str values[RULE_BY_MAX];
-    for (size_t i = 0; i < rule->by_count; i++) {
-        values[i] = facts_attribute(facts, &rule->by[i]);
-        if (!fact_is_there(&rule->by[i], values[i]))
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
+        values[i] = facts_attribute(facts, &rule->kind->by[i]);
+        if (!fact_is_there(&rule->kind->by[i], values[i]))
             return false;
     }
     subject_fill(ret, rule, values, key);
@@ -99,7 +99,7 @@ void weir_plan_of(struct weir *weir, const struct weir_request *request, sv rule
         return;
     const struct bound_rule *rule = bound_find(bound, rule_id);
     const struct rule_plan *plan = NULL;
-    if (rule && rule->rule->rest->plan_count > 0) {
+    if (rule && rule->rule->kind->rest->plan_count > 0) {
         struct facts facts;
         facts_init(&facts, bound->ruleset, request, user);
         facts_select_first_match(&facts, (size_t)(rule - bound->rules));
@@ -107,8 +107,8 @@ void weir_plan_of(struct weir *weir, const struct weir_request *request, sv rule
     }
     if (plan) {
         snprintf(ret->name, sizeof ret->name, "%.*s", SV_FMT(plan->name));
-        if (rule->rule->rest->plan.attribute == ATTR_HEADER)
-            snprintf(ret->header, sizeof ret->header, "%.*s", SV_FMT(rule->rule->rest->plan.name));
+        if (rule->rule->kind->rest->plan.attribute == ATTR_HEADER)
+            snprintf(ret->header, sizeof ret->header, "%.*s", SV_FMT(rule->rule->kind->rest->plan.name));
     }
     hazard_release();
 }
@@ -121,7 +121,7 @@ int weir_name_subject(struct weir *weir, const struct subject_name *name, struct
     if (r < 0)
         return r;
     subject_fill(ret, named.rule->rule, named.values, cells_hash_key(named.bound->cells));
-    *ret_plans = named.rule->rule->rest->plan_count > 0;
+    *ret_plans = named.rule->rule->kind->rest->plan_count > 0;
     named_end(&named);
     return 0;
 }

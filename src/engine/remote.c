@@ -47,8 +47,8 @@ uint64_t slice_cell(const struct decision *d, const struct counter *c)
 uint32_t slice_size(const struct counter *c)
 {
     const struct limit *limit = counter_limit(c);
-    uint64_t size = limit->max / RULE_SLICE_WHOLE * c->rule->rule->rest->lease.slice +
-                    limit->max % RULE_SLICE_WHOLE * c->rule->rule->rest->lease.slice / RULE_SLICE_WHOLE;
+    uint64_t size = limit->max / RULE_SLICE_WHOLE * c->rule->rule->kind->rest->lease.slice +
+                    limit->max % RULE_SLICE_WHOLE * c->rule->rule->kind->rest->lease.slice / RULE_SLICE_WHOLE;
     if (size > UINT32_MAX)
         return UINT32_MAX;
     return size > 0 ? (uint32_t)size : 1;
@@ -218,7 +218,7 @@ static bool ask_for(struct decision *d, const struct counter *c, const struct le
         .limit = *counter_limit(c),
         .need = c->kind == COUNTER_COUNTED ? 0 : needs,
         .slice = slice_size(c),
-        .ttl_ms = c->rule->rule->rest->lease.ttl_ms,
+        .ttl_ms = c->rule->rule->kind->rest->lease.ttl_ms,
         .owed = debt_cell(c),
         .key_len = (uint16_t)key.len,
         .field_len = (uint16_t)field.len,
@@ -388,8 +388,8 @@ struct store_cell *remote_add_to_call(struct decision *d, struct counter *c)
 static void add_planned_before(const struct decision *d, const struct counter *c, struct store_cell *cell)
 {
     bool alone = d->parts == 1;
-    bool several =
-        alone ? c->rule->by_path && c->rule->rule->rest->plan_count > 0 : c->rule->rule->rest->plan_count > 0 || c->given;
+    bool several = alone ? c->rule->by_path && c->rule->rule->kind->rest->plan_count > 0
+                         : c->rule->rule->kind->rest->plan_count > 0 || c->given;
     if (!several || cell->charging != WEIR_CHARGE_IF_ROOM)
         return; /* the script knows what cells that are charged in any case have left */
     for (size_t i = (size_t)(c - d->counters); i-- > 0 && (!alone || d->counters[i].rule == c->rule);) {
@@ -557,7 +557,7 @@ static void replace_counter(struct decision *d, struct counter *c, const struct 
     struct remote_counter *rc = remote_of(d, c);
     c->kind = COUNTER_STANDIN;
     c->ask.key = standin_cell_of(c->limit, counter_subject(c));
-    rc->standin = c->rule->rule->on_failure;
+    rc->standin = c->rule->rule->kind->on_failure;
     rc->share = *counter_limit(c);
     rc->renew = false;
     use_store_window(c, status->offset_us);

@@ -87,7 +87,7 @@ static struct penalty_view forget_penalty(const struct bound *bound, const struc
 static bool forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
 {
     bool found = forget_limits(bound, rule, &rule->own, subject, now_us);
-    for (size_t i = 0; i < rule->rule->rest->plan_count; i++)
+    for (size_t i = 0; i < rule->rule->kind->rest->plan_count; i++)
         found = forget_limits(bound, rule, &rule->rest->plans[i], subject, now_us) || found;
     if (rule->overridden)
         found = forget_overrides(bound, rule, subject, now_us) || found;

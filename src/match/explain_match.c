@@ -69,7 +69,7 @@ static bool some_value_fits(const struct rule_values *values, struct facts *fact
 
 static bool condition_fits(const struct rule *rule, const struct rule_condition *condition, struct facts *facts)
 {
-    bool header = condition->attribute == ATTR_HEADER, ignore_case = header && rule->ignore_case;
+    bool header = condition->attribute == ATTR_HEADER, ignore_case = header && rule->kind->ignore_case;
     bool refuse = facts->ruleset->rules->settings.repeated_headers == REPEATED_REFUSE;
     if (header && refuse && facts_header_differs(facts, condition->name))
         return true; /* the request is refused for that, further on */
@@ -89,8 +89,8 @@ static bool condition_fits(const struct rule *rule, const struct rule_condition 
 /* The first condition on one of these attributes that does not hold; NULL: all do. */
 static const struct rule_condition *first_unequal(const struct rule *rule, uint32_t attributes, struct facts *facts)
 {
-    for (size_t i = 0; i < rule->match.condition_count; i++) {
-        const struct rule_condition *condition = &rule->match.conditions[i];
+    for (size_t i = 0; i < rule->kind->condition_count; i++) {
+        const struct rule_condition *condition = &rule->kind->conditions[i];
         if (BIT(condition->attribute) & attributes && !condition_fits(rule, condition, facts))
             return condition;
     }
@@ -135,7 +135,7 @@ static bool reading_holds(const struct ruleset *ruleset, const struct compiled_r
 
 static bool has_paths(const struct rule *rule)
 {
-    return rule->match.path_count + rule->match.not_path_count > 0;
+    return rule_path_count(&rule->match) > 0;
 }
 
 /* Leaves the first reading in use that matches; if none does, the first of all. */
@@ -189,7 +189,7 @@ static enum match_reason explain_match(const struct ruleset *ruleset, const stru
 static enum match_reason explain_except(const struct ruleset *ruleset, const struct rule *rule, struct facts *facts,
                                         sv *detail)
 {
-    const struct rule_except *lists[] = { &ruleset->rules->settings.except, &rule->rest->except };
+    const struct rule_except *lists[] = { &ruleset->rules->settings.except, &rule->kind->rest->except };
     for (size_t i = 0; i < 2; i++) {
         *detail = i == 0 ? SV("settings") : sv_of("", 0);
         if (ip_listed(lists[i], facts))
@@ -208,18 +208,18 @@ enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, st
     sv detail = sv_of("", 0);
     enum match_reason reason = MATCH_YES;
     facts_select_reading(facts, 0);
-    if (r->mode == MODE_OFF)
+    if (r->kind->mode == MODE_OFF)
         reason = MATCH_OFF;
-    else if (now_us >= r->rest->expires_us)
+    else if (now_us >= r->kind->rest->expires_us)
         reason = MATCH_EXPIRED;
     if (reason == MATCH_YES)
         reason = explain_match(placed.in, placed.rule, facts, &detail);
     if (reason == MATCH_YES)
         reason = explain_except(ruleset, r, facts, &detail);
-    for (size_t i = 0; reason == MATCH_YES && i < r->by_count; i++)
-        if (!fact_is_there(&r->by[i], facts_attribute(facts, &r->by[i]))) {
+    for (size_t i = 0; reason == MATCH_YES && i < r->kind->by_count; i++)
+        if (!fact_is_there(&r->kind->by[i], facts_attribute(facts, &r->kind->by[i]))) {
             reason = MATCH_NO_ATTRIBUTE;
-            detail = r->by[i].name.len > 0 ? r->by[i].name : attribute_table[r->by[i].attribute].name;
+            detail = r->kind->by[i].name.len > 0 ? r->kind->by[i].name : attribute_table[r->kind->by[i].attribute].name;
         }
     sv repeated = reason == MATCH_YES ? facts_repeated(facts, r) : sv_of("", 0);
     if (repeated.len > 0) {

@@ -258,17 +258,17 @@ sv facts_repeated(struct facts *facts, const struct rule *rule)
 {
     if (facts->ruleset->rules->settings.repeated_headers != REPEATED_REFUSE)
         return sv_of("", 0);
-    for (size_t i = 0; i < rule->by_count; i++)
-        if (rule->by[i].attribute == ATTR_HEADER && facts_header_differs(facts, rule->by[i].name))
-            return rule->by[i].name;
-    for (size_t i = 0; i < rule->match.condition_count; i++) {
-        const struct rule_condition *condition = &rule->match.conditions[i];
+    for (size_t i = 0; i < rule->kind->by_count; i++)
+        if (rule->kind->by[i].attribute == ATTR_HEADER && facts_header_differs(facts, rule->kind->by[i].name))
+            return rule->kind->by[i].name;
+    for (size_t i = 0; i < rule->kind->condition_count; i++) {
+        const struct rule_condition *condition = &rule->kind->conditions[i];
         if (condition->attribute == ATTR_HEADER && facts_header_differs(facts, condition->name))
             return condition->name;
     }
-    if (rule->rest->plan_count > 0 && rule->rest->plan.attribute == ATTR_HEADER &&
-        facts_header_differs(facts, rule->rest->plan.name))
-        return rule->rest->plan.name;
+    if (rule->kind->rest->plan_count > 0 && rule->kind->rest->plan.attribute == ATTR_HEADER &&
+        facts_header_differs(facts, rule->kind->rest->plan.name))
+        return rule->kind->rest->plan.name;
     return sv_of("", 0);
 }
 

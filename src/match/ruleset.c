@@ -162,8 +162,8 @@ static bool list_has(const struct rule_by *by, struct facts *facts)
 /* Those of `by` are there. */
 static __attribute__((noinline)) bool lists_have_them(const struct rule *rule, struct facts *facts)
 {
-    for (size_t i = 0; i < rule->by_count; i++)
-        if (MADE_OF_LISTS & BIT(rule->by[i].attribute) && !list_has(&rule->by[i], facts))
+    for (size_t i = 0; i < rule->kind->by_count; i++)
+        if (MADE_OF_LISTS & BIT(rule->kind->by[i].attribute) && !list_has(&rule->kind->by[i], facts))
             return false;
     return true;
 }
@@ -208,7 +208,7 @@ static bool excepted(const struct compiled_except *except, struct facts *facts)
 static bool is_repeated(struct visit *v, const struct compiled_rule *rule)
 {
     sv name = facts_repeated(v->facts, rule->rule);
-    if (name.len > 0 && rule->rule->mode == MODE_ENFORCE)
+    if (name.len > 0 && rule->rule->kind->mode == MODE_ENFORCE)
         v->facts->repeated = name;
     return name.len > 0;
 }

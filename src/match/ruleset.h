@@ -186,8 +186,8 @@ static inline struct compiled_path compiled_path(const struct ruleset *ruleset, 
     uint32_t first = compiled_rest(ruleset, rule)->first_path;
     if (first != PATHS_AS_WRITTEN)
         return ruleset->paths[first + i];
-    const struct rule_path *path = &rule->rule->match.paths[i];
-    return (struct compiled_path){ .template = path->text, .length = path->length };
+    struct rule_path path = rule_path(&rule->rule->match, i);
+    return (struct compiled_path){ .template = path.text, .length = path.length };
 }
 
 /* The list of an entry of a descriptor with this value; TABLE_NONE: there is none. */

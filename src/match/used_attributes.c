@@ -39,17 +39,17 @@ static void add_attribute(struct ruleset *ruleset, const struct rule_by *by, int
 
 static void add_rule(struct ruleset *ruleset, const struct rule *rule, int64_t until_us)
 {
-    const struct rule_match *match = &rule->match;
     const struct rule_except *everybodys = &ruleset->rules->settings.except;
-    look_until(ruleset, ATTR_PATH, match->path_count + match->not_path_count > 0, until_us);
-    look_until(ruleset, ATTR_IP, rule->rest->except.ip_count > 0 || everybodys->ip_count > 0, until_us);
-    look_until(ruleset, ATTR_USER, rule->rest->except.user_count > 0 || everybodys->user_count > 0, until_us);
-    for (size_t i = 0; i < match->condition_count; i++)
-        add_attribute(ruleset, &(struct rule_by){ match->conditions[i].attribute, match->conditions[i].name }, until_us);
-    for (size_t i = 0; i < rule->by_count; i++)
-        add_attribute(ruleset, &rule->by[i], until_us);
-    if (rule->rest->plan_count > 0)
-        add_attribute(ruleset, &rule->rest->plan, until_us);
+    look_until(ruleset, ATTR_PATH, rule_path_count(&rule->match) > 0, until_us);
+    look_until(ruleset, ATTR_IP, rule->kind->rest->except.ip_count > 0 || everybodys->ip_count > 0, until_us);
+    look_until(ruleset, ATTR_USER, rule->kind->rest->except.user_count > 0 || everybodys->user_count > 0, until_us);
+    for (size_t i = 0; i < rule->kind->condition_count; i++)
+        add_attribute(ruleset, &(struct rule_by){ rule->kind->conditions[i].attribute, rule->kind->conditions[i].name },
+                      until_us);
+    for (size_t i = 0; i < rule->kind->by_count; i++)
+        add_attribute(ruleset, &rule->kind->by[i], until_us);
+    if (rule->kind->rest->plan_count > 0)
+        add_attribute(ruleset, &rule->kind->rest->plan, until_us);
 }
 
 /* Each name once, with the latest time. */
@@ -74,11 +74,11 @@ bool compile_looks(struct ruleset *ruleset)
     size_t most = 0;
     for (size_t i = 0; i < rules->rule_count; i++) {
         const struct rule *rule = rules->rules[i];
-        most += rule->rest->plan_count > 0;
-        for (size_t k = 0; k < rule->match.condition_count; k++)
-            most += rule->match.conditions[k].attribute == ATTR_HEADER;
-        for (size_t k = 0; k < rule->by_count; k++)
-            most += rule->by[k].attribute == ATTR_HEADER;
+        most += rule->kind->rest->plan_count > 0;
+        for (size_t k = 0; k < rule->kind->condition_count; k++)
+            most += rule->kind->conditions[k].attribute == ATTR_HEADER;
+        for (size_t k = 0; k < rule->kind->by_count; k++)
+            most += rule->kind->by[k].attribute == ATTR_HEADER;
     }
     ruleset->looks.attributes = 0;
     ruleset->looks.header_count = 0;
@@ -88,9 +88,9 @@ bool compile_looks(struct ruleset *ruleset)
     for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
         ruleset->looks.until_us[i] = INT64_MIN;
     for (size_t i = 0; i < rules->rule_count; i++)
-        if (rules->rules[i]->mode != MODE_OFF)
+        if (rules->rules[i]->kind->mode != MODE_OFF)
             add_rule(ruleset, rules->rules[i],
-                     rules->rules[i]->mode == MODE_ENFORCE ? rules->rules[i]->rest->expires_us : INT64_MIN);
+                     rules->rules[i]->kind->mode == MODE_ENFORCE ? rules->rules[i]->kind->rest->expires_us : INT64_MIN);
     merge_headers(ruleset);
     ruleset->looks.user = ruleset->looks.attributes & BIT(ATTR_USER) || rules->settings.except.user_count > 0;
     return true;

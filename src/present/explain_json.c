@@ -113,13 +113,13 @@ static const char *reason_name(enum match_reason reason)
 
 static void add_by(const struct explained_rule *e, struct buf *out)
 {
-    for (size_t i = 0; i < e->rule->by_count; i++) {
+    for (size_t i = 0; i < e->rule->kind->by_count; i++) {
         CLEANUP(buf_done) struct buf name;
         buf_init(&name, RULE_BY_TEXT_MAX);
-        rule_by_text(&e->rule->by[i], &name);
+        rule_by_text(&e->rule->kind->by[i], &name);
         buf_printf(out, "%s{\"name\":", i ? "," : "");
         buf_json(out, buf_sv(&name));
-        if (fact_is_there(&e->rule->by[i], e->by[i])) {
+        if (fact_is_there(&e->rule->kind->by[i], e->by[i])) {
             buf_add(out, SV(",\"value\":"));
             buf_json(out, e->by[i]);
         } else {
@@ -191,7 +191,7 @@ static void add_choice(const struct explained_rule *e, struct buf *out)
 static void add_penalty(const struct explained_rule *e, int64_t now_us, struct buf *out)
 {
     char until[INSTANT_TEXT_MAX] = "";
-    if (e->rule->rest->penalty.after == 0)
+    if (e->rule->kind->rest->penalty.after == 0)
         return;
     if (e->penalty.rest_us > 0)
         instant_text(clock_within(now_us + e->penalty.rest_us) / US_PER_MS * US_PER_MS, until);
@@ -199,8 +199,8 @@ static void add_penalty(const struct explained_rule *e, int64_t now_us, struct b
     add_text(out, "until", weir_str(until));
     add_ms(out, "rest_ms", e->penalty.rest_us);
     buf_printf(out, ",\"level\":%u,\"refused\":%u,\"after\":%u", e->penalty.level, e->penalty.refused,
-               e->rule->rest->penalty.after);
-    add_ms(out, "within_ms", e->rule->rest->penalty.within_us);
+               e->rule->kind->rest->penalty.after);
+    add_ms(out, "within_ms", e->rule->kind->rest->penalty.within_us);
     buf_printf(out, ",\"by_hand\":%s}", e->penalty.by_hand ? "true" : "false");
 }
 
@@ -219,7 +219,7 @@ static void add_kind(const struct explained_rule *e, struct buf *out)
     static const char *const counters[] = {
         [COUNTER_CELL] = "local", [COUNTER_SLICE] = "leased", [COUNTER_STORE] = "shared"
     };
-    add_text(out, "mode", weir_str(mode_names[e->rule->mode]));
+    add_text(out, "mode", weir_str(mode_names[e->rule->kind->mode]));
     add_text(out, "counters", weir_str(counters[e->counting]));
 }
 
@@ -301,7 +301,7 @@ static void add_subject(const struct explained_rule *e, void *data)
     struct buf subject;
     instant_text(p->now_us, time);
     buf_init(&subject, EXPLAIN_TEXT_MAX);
-    override_subject_text(e->by, e->rule->by_count, &subject);
+    override_subject_text(e->by, e->rule->kind->by_count, &subject);
     buf_add(p->out, SV("{\"rule\":"));
     buf_json(p->out, e->rule->id);
     add_text(p->out, "time", weir_str(time));
@@ -311,9 +311,9 @@ static void add_subject(const struct explained_rule *e, void *data)
     buf_char(p->out, ']');
     add_text(p->out, "subject", buf_sv(&subject));
     buf_add(p->out, SV(",\"plans\":["));
-    for (size_t i = 0; i < e->rule->rest->plan_count; i++) {
+    for (size_t i = 0; i < e->rule->kind->rest->plan_count; i++) {
         buf_add(p->out, i ? SV(",") : SV(""));
-        buf_json(p->out, e->rule->rest->plans[i].name);
+        buf_json(p->out, e->rule->kind->rest->plans[i].name);
     }
     buf_char(p->out, ']');
     add_choice(e, p->out);

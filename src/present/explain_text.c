@@ -50,9 +50,9 @@ static void add_wait(struct buf *out, const char *before, int64_t us)
 
 void explain_subject(const struct explained_rule *e, struct buf *out)
 {
-    buf_add(out, e->rule->by_count ? SV("counts for ") : SV("counts for everybody together"));
-    for (size_t i = 0; i < e->rule->by_count; i++) {
-        const struct rule_by *by = &e->rule->by[i];
+    buf_add(out, e->rule->kind->by_count ? SV("counts for ") : SV("counts for everybody together"));
+    for (size_t i = 0; i < e->rule->kind->by_count; i++) {
+        const struct rule_by *by = &e->rule->kind->by[i];
         buf_printf(out, "%s%s ", i ? ", " : "", attribute_table[by->attribute].name.ptr);
         if (by->name.len > 0)
             buf_printf(out, "%.*s ", SV_FMT(by->name));
@@ -79,7 +79,7 @@ static void add_override(const struct rule_override *o, struct buf *out)
 
 static void add_plan(const struct explained_rule *e, struct buf *out)
 {
-    const struct rule_by *by = &e->rule->rest->plan;
+    const struct rule_by *by = &e->rule->kind->rest->plan;
     if (e->plan)
         buf_printf(out, "plan %.*s, chosen by ", SV_FMT(e->plan->name));
     else
@@ -97,11 +97,11 @@ bool explain_choice(const struct explained_rule *e, struct buf *out)
 {
     if (e->override)
         add_override(e->override, out);
-    else if (e->rule->rest->plan_count > 0)
+    else if (e->rule->kind->rest->plan_count > 0)
         add_plan(e, out);
-    else if (e->rule->unlimited)
+    else if (e->rule->kind->unlimited)
         buf_add(out, SV("it has `limits: none`, and limits nothing"));
-    return e->override || e->rule->rest->plan_count > 0 || e->rule->unlimited;
+    return e->override || e->rule->kind->rest->plan_count > 0 || e->rule->kind->unlimited;
 }
 
 bool explain_where(const struct explained_rule *e, bool has_store, struct buf *out)
@@ -115,7 +115,7 @@ bool explain_where(const struct explained_rule *e, bool has_store, struct buf *o
                        : "is leased from the store: what is lent to hosts counts as used";
     else if (e->counting == COUNTER_SLICE)
         text = "is leased from a store; --counters ADDRESS shows what is used there";
-    else if (e->rule->counters == COUNTERS_SHARED && !e->override)
+    else if (e->rule->kind->counters == COUNTERS_SHARED && !e->override)
         text = "counts on this host, because no store is given (--counters ADDRESS)";
     buf_add(out, weir_str(text));
     return text[0];
@@ -142,15 +142,15 @@ static void add_cause(struct buf *out, const struct penalty_cause *cause)
 
 void explain_note_penalty(const struct explained_rule *e, struct penalty_cause *cause)
 {
-    const struct rule_penalty *p = &e->rule->rest->penalty;
-    if (e->rule->mode == MODE_ENFORCE && e->penalty.rest_us > cause->rest_us)
+    const struct rule_penalty *p = &e->rule->kind->rest->penalty;
+    if (e->rule->kind->mode == MODE_ENFORCE && e->penalty.rest_us > cause->rest_us)
         *cause = (struct penalty_cause){ e->penalty.rest_us, e->penalty.by_hand, p->after, p->within_us };
 }
 
 bool explain_penalty(const struct explained_rule *e, int64_t now_us, struct buf *out)
 {
-    const struct rule_penalty *p = &e->rule->rest->penalty;
-    bool counts = p->after > 0 && e->rule->mode == MODE_ENFORCE && e->limit_count > 0;
+    const struct rule_penalty *p = &e->rule->kind->rest->penalty;
+    bool counts = p->after > 0 && e->rule->kind->mode == MODE_ENFORCE && e->limit_count > 0;
     if (!counts)
         return false;
     struct penalty_cause cause = { 0 };

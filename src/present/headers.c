@@ -83,11 +83,11 @@ struct partition {
 
 static struct partition partition_of(const struct rule *rule, struct facts *facts, const struct hash_key *key)
 {
-    struct partition partition = { .known = rule->by_count > 0 };
+    struct partition partition = { .known = rule->kind->by_count > 0 };
     struct hash h;
     hash_init(&h, key);
-    for (size_t i = 0; i < rule->by_count; i++) {
-        const struct rule_by *by = &rule->by[i];
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
+        const struct rule_by *by = &rule->kind->by[i];
         sv name = attribute_table[by->attribute].name, value = facts_attribute(facts, by);
         hash_text(&h, name.ptr, name.len);
         hash_text(&h, by->name.ptr, by->name.len);

@@ -43,12 +43,13 @@ static void add_mismatch(struct buf *out, const struct rule_condition *condition
     buf_add(out, is.len ? is : SV("not given"));
 }
 
-static void add_path_list(struct buf *out, const struct rule_path *paths, size_t count)
+static void add_path_list(struct buf *out, const struct rule_match *match, size_t from, size_t count)
 {
     for (size_t i = 0; i < count && i < PATHS_SHOWN; i++) {
+        struct rule_path path = rule_path(match, from + i);
         buf_add(out, weir_str(i ? ", " : ""));
-        buf_add(out, weir_str(paths[i].is_regex ? "regex " : ""));
-        buf_add(out, rule_path_text(&paths[i]));
+        buf_add(out, weir_str(path.is_regex ? "regex " : ""));
+        buf_add(out, rule_path_text(path));
     }
     buf_add(out, weir_str(count > PATHS_SHOWN ? ", ..." : ""));
 }
@@ -57,11 +58,11 @@ static void add_paths(struct buf *out, const struct rule_match *match)
 {
     if (match->path_count > 0) {
         buf_add(out, SV("the path does not fit "));
-        add_path_list(out, match->paths, match->path_count);
+        add_path_list(out, match, 0, match->path_count);
     }
     if (match->not_path_count > 0) {
         buf_add(out, match->path_count > 0 ? SV(", or fits ") : SV("the path fits "));
-        add_path_list(out, rule_not_paths(match), match->not_path_count);
+        add_path_list(out, match, match->path_count, match->not_path_count);
         buf_add(out, SV(", which the rule excludes"));
     }
 }
@@ -79,11 +80,11 @@ static void add_named(struct buf *out, const struct rule_condition *condition)
     }
 }
 
-static void add_unequal(struct buf *out, const struct rule_match *match, enum attribute attribute, sv detail,
+static void add_unequal(struct buf *out, const struct rule *rule, enum attribute attribute, sv detail,
                         const struct weir_request *request)
 {
-    for (size_t i = 0; i < match->condition_count; i++) {
-        const struct rule_condition *condition = &match->conditions[i];
+    for (size_t i = 0; i < rule->kind->condition_count; i++) {
+        const struct rule_condition *condition = &rule->kind->conditions[i];
         bool holds = attribute == ATTR_PATH && condition->presence == PRESENT && request->path.len > 0;
         if (condition->attribute != attribute || holds)
             continue;
@@ -95,7 +96,7 @@ static void add_unequal(struct buf *out, const struct rule_match *match, enum at
             add_named(out, condition);
     }
     if (attribute == ATTR_PATH)
-        add_paths(out, match);
+        add_paths(out, &rule->match);
 }
 
 static void add_expiry(struct buf *out, int64_t us)
@@ -107,9 +108,8 @@ static void add_expiry(struct buf *out, int64_t us)
 
 void explain_reason(const struct explained_rule *rule, const struct weir_request *request, struct buf *out)
 {
-    const struct rule_match *match = &rule->rule->match;
     if (rule->reason >= MATCH_UNEQUAL) {
-        add_unequal(out, match, (enum attribute)(rule->reason - MATCH_UNEQUAL), rule->detail, request);
+        add_unequal(out, rule->rule, (enum attribute)(rule->reason - MATCH_UNEQUAL), rule->detail, request);
         return;
     }
     switch (rule->reason) {
@@ -119,7 +119,7 @@ void explain_reason(const struct explained_rule *rule, const struct weir_request
         buf_add(out, SV("it is off"));
         break;
     case MATCH_EXPIRED:
-        add_expiry(out, rule->rule->rest->expires_us);
+        add_expiry(out, rule->rule->kind->rest->expires_us);
         break;
     case MATCH_EXCEPT_IP:
     case MATCH_EXCEPT_USER:
@@ -134,8 +134,8 @@ void explain_reason(const struct explained_rule *rule, const struct weir_request
     case MATCH_REPEATED:
         buf_add(out, SV("the request repeats the header "));
         buf_add(out, rule->detail);
-        buf_add(out, rule->rule->mode == MODE_ENFORCE ? SV(" with different values, and is refused for that")
-                                                      : SV(" with different values, and would be refused for that"));
+        buf_add(out, rule->rule->kind->mode == MODE_ENFORCE ? SV(" with different values, and is refused for that")
+                                                            : SV(" with different values, and would be refused for that"));
         break;
     case MATCH_REPLACED:
         buf_printf(out, "it is replaced by rule %.*s", SV_FMT(rule->detail));

@@ -111,7 +111,7 @@ static bool write_refusal(const struct answer *a, unsigned style, struct weir_re
     bool judged = v->allowed || v->applied;
     const struct bound_rule *bound = v->applied ? verdict_rule(a->bound, v) : NULL;
     const struct rule *rule = bound ? bound->rule : NULL;
-    struct rule_reject reject = merged(rule     ? &rule->rest->reject
+    struct rule_reject reject = merged(rule     ? &rule->kind->rest->reject
                                        : judged ? &nothing
                                                 : &unjudged,
                                        &ruleset_rules(a->bound->ruleset)->settings.reject);

@@ -58,11 +58,11 @@ void subject_fill(struct subject *ret, const struct rule *rule, const struct wei
     key_begin(&hash, rule->id, key);
     ret->cut = false;
     ret->rule_len = (uint8_t)put(to, rule->id, WEIR_ID_MAX, &ret->cut);
-    ret->by_count = (uint8_t)rule->by_count;
+    ret->by_count = (uint8_t)rule->kind->by_count;
     to += ret->rule_len;
-    size_t share = rule->by_count ? (SUBJECT_TEXT_MAX - ret->rule_len) / rule->by_count : 0;
-    for (size_t i = 0; i < rule->by_count; i++) {
-        const struct rule_by *by = &rule->by[i];
+    size_t share = rule->kind->by_count ? (SUBJECT_TEXT_MAX - ret->rule_len) / rule->kind->by_count : 0;
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
+        const struct rule_by *by = &rule->kind->by[i];
         ret->by[i].name_len = put_name(to, by, share / 2, &ret->cut);
         key_add(&hash, sv_of(to, ret->by[i].name_len), values[i]);
         to += ret->by[i].name_len;

@@ -164,16 +164,16 @@ static void rewrite_values(struct rewriter *w, enum attribute attribute, struct 
     values->list = list ? list : values->list;
 }
 
-static void rewrite_conditions(struct rewriter *w, struct rule_match *match)
+static const struct rule_condition *rewrite_conditions(struct rewriter *w, const struct rule_condition *from, size_t count)
 {
-    struct rule_condition *list = copy_list(w, match->conditions, match->condition_count * sizeof *list);
-    for (size_t i = 0; list && i < match->condition_count; i++) {
+    struct rule_condition *list = copy_list(w, from, count * sizeof *list);
+    for (size_t i = 0; list && i < count; i++) {
         if (!pseudonym_hides(list[i].attribute))
             continue;
         rewrite_values(w, list[i].attribute, &list[i].is);
         rewrite_values(w, list[i].attribute, &list[i].is_not);
     }
-    match->conditions = list ? list : match->conditions;
+    return list ? list : from;
 }
 
 static bool has_pattern(const struct rule_values *values)
@@ -187,30 +187,35 @@ static bool has_pattern(const struct rule_values *values)
 /* NULL: hashes are enough to judge it. */
 static const char *why_not(const struct rule *rule)
 {
-    for (size_t i = 0; i < rule->match.condition_count; i++) {
-        const struct rule_condition *c = &rule->match.conditions[i];
+    for (size_t i = 0; i < rule->kind->condition_count; i++) {
+        const struct rule_condition *c = &rule->kind->conditions[i];
         if (pseudonym_hides(c->attribute) && (has_pattern(&c->is) || has_pattern(&c->is_not)))
             return "it matches a prefix or a pattern of a value that is hashed";
-        if (rule->ignore_case && c->attribute == ATTR_HEADER && c->is.count + c->is_not.count > 0)
+        if (rule->kind->ignore_case && c->attribute == ATTR_HEADER && c->is.count + c->is_not.count > 0)
             return "it ignores case in the value of a header, and these are hashed";
     }
-    if (rule->ignore_case && rule->rest->plan_count > 0 && rule->rest->plan.attribute != ATTR_IP &&
-        pseudonym_hides(rule->rest->plan.attribute))
+    if (rule->kind->ignore_case && rule->kind->rest->plan_count > 0 && rule->kind->rest->plan.attribute != ATTR_IP &&
+        pseudonym_hides(rule->kind->rest->plan.attribute))
         return "it ignores case in the name of a plan, and these are hashed";
     return NULL;
 }
 
+/* Rules share their kinds, but not those with plans or exceptions. */
 static void rewrite_rule(struct rewriter *w, struct rule *rule)
 {
-    const char *why = rule->mode == MODE_OFF ? NULL : why_not(rule);
+    const char *why = rule->kind->mode == MODE_OFF ? NULL : why_not(rule);
+    struct rule_kind *kind = copy_list(w, rule->kind, sizeof *kind);
+    if (!kind)
+        return;
+    rule->kind = kind;
     if (why) {
         w->each(rule->id, why, w->data);
-        rule_disable(rule);
+        rule_disable(kind);
     }
-    rewrite_conditions(w, &rule->match);
-    for (size_t i = 0; i < rule->rest->plan_count; i++)
-        rewrite_value(w, &rule->rest->plan, &rule->rest->plans[i].name);
-    rewrite_except(w, &rule->rest->except);
+    kind->conditions = rewrite_conditions(w, kind->conditions, kind->condition_count);
+    for (size_t i = 0; i < kind->rest->plan_count; i++)
+        rewrite_value(w, &kind->rest->plan, &kind->rest->plans[i].name);
+    rewrite_except(w, &kind->rest->except);
 }
 
 static void rewrite_overrides(struct rewriter *w)
@@ -224,7 +229,7 @@ static void rewrite_overrides(struct rewriter *w)
         struct rule_override *o = &rules->overrides[i];
         uint32_t rule = intern_find(&ids, o->rule);
         for (size_t k = 0; rule != INTERN_NONE && k < o->value_count; k++)
-            rewrite_value(w, &rules->rules[rule]->by[k], &o->values[k]);
+            rewrite_value(w, &rules->rules[rule]->kind->by[k], &o->values[k]);
     }
     intern_done(&ids);
 }

@@ -54,7 +54,7 @@ bool totals_rules(struct totals *totals, const struct rules *rules)
         if (slots[i] == INTERN_NONE ||
             !reserve((void **)&totals->rules, &totals->rule_cap, sizeof totals->rules[0], slots[i]))
             return false;
-        totals->rules[slots[i]].mode = rules->rules[i]->mode;
+        totals->rules[slots[i]].mode = rules->rules[i]->kind->mode;
     }
     return true;
 }
@@ -91,8 +91,8 @@ bool subject_next(sv *name, sv *ret_attribute, sv *ret_value)
 static bool name_subject(struct buf *out, uint32_t slot, const struct rule *rule, struct facts *facts)
 {
     buf_add(out, sv_of((const char *)&slot, sizeof slot));
-    for (size_t i = 0; i < rule->by_count; i++) {
-        const struct rule_by *by = &rule->by[i];
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
+        const struct rule_by *by = &rule->kind->by[i];
         if (by->name.len > 0) {
             sv attribute = attribute_table[by->attribute].name;
             uint32_t len = (uint32_t)(attribute.len + 1 + by->name.len);

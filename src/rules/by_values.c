@@ -122,7 +122,7 @@ bool same_by_lists(const struct rule_by *a, size_t a_count, const struct rule_by
 
 bool rule_same_by(const struct rule *a, const struct rule *b)
 {
-    return same_by_lists(a->by, a->by_count, b->by, b->by_count);
+    return same_by_lists(a->kind->by, a->kind->by_count, b->kind->by, b->kind->by_count);
 }
 
 int override_compare(const struct rule_override *a, const struct rule_override *b)
@@ -157,16 +157,16 @@ static int wrong_count(const struct rule *rule, struct weir_error *error)
 {
     CLEANUP(buf_done) struct buf names;
     buf_init(&names, RULE_BY_MAX * (RULE_BY_TEXT_MAX + 2));
-    for (size_t i = 0; i < rule->by_count; i++) {
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
         buf_add(&names, i ? SV(", ") : SV(""));
-        rule_by_text(&rule->by[i], &names);
+        rule_by_text(&rule->kind->by[i], &names);
     }
-    if (rule->by_count == 0)
+    if (rule->kind->by_count == 0)
         return err_set(error, WEIR_E_INVALID, "rule %.*s counts for all together, so it has no subjects", SV_FMT(rule->id));
     return err_set(error, WEIR_E_INVALID,
                    "rule %.*s counts by %.*s: the subject must have %d values, joined by commas in this order, with %%2C "
                    "for a comma and %%25 for %% inside a value",
-                   SV_FMT(rule->id), SV_FMT(buf_sv(&names)), rule->by_count);
+                   SV_FMT(rule->id), SV_FMT(buf_sv(&names)), rule->kind->by_count);
 }
 
 int override_subject_split(const struct settings *settings, const struct rule *rule, sv text, struct arena *arena,
@@ -176,22 +176,23 @@ int override_subject_split(const struct settings *settings, const struct rule *r
     size_t commas = 0;
     for (size_t i = 0; i < text.len; i++)
         commas += text.ptr[i] == ',';
-    if (rule->by_count == 1 && by_may_be_empty(&rule->by[0]) && sv_eq(text, NO_VALUE))
+    if (rule->kind->by_count == 1 && by_may_be_empty(&rule->kind->by[0]) && sv_eq(text, NO_VALUE))
         text = SV("");
-    if (rule->by_count == 0 || (rule->by_count > 1 && commas != (size_t)rule->by_count - 1))
+    if (rule->kind->by_count == 0 || (rule->kind->by_count > 1 && commas != (size_t)rule->kind->by_count - 1))
         return wrong_count(rule, error);
-    if (rule->by_count > 1 && !(room = cleanup_calloc(text.len + 1, 1)))
+    if (rule->kind->by_count > 1 && !(room = cleanup_calloc(text.len + 1, 1)))
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < rule->by_count; i++) {
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
         const char *allowed;
-        sv value = rule->by_count == 1 ? text : sv_cut(&text, ',');
-        if (rule->by_count > 1 && !decode_value(value, room, &value))
+        sv value = rule->kind->by_count == 1 ? text : sv_cut(&text, ',');
+        if (rule->kind->by_count > 1 && !decode_value(value, room, &value))
             return wrong_count(rule, error);
-        if (by_value(settings, &rule->by[i], value, arena, &ret_values[i], &allowed))
+        if (by_value(settings, &rule->kind->by[i], value, arena, &ret_values[i], &allowed))
             continue;
         if (!allowed)
             return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-        return err_set(error, WEIR_E_INVALID, "%s: must be %s", attribute_table[rule->by[i].attribute].name.ptr, allowed);
+        return err_set(error, WEIR_E_INVALID, "%s: must be %s", attribute_table[rule->kind->by[i].attribute].name.ptr,
+                       allowed);
     }
     return 0;
 }

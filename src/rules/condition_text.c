@@ -3,11 +3,11 @@
 
 enum { VALUES_SHOWN = 10 };
 
-const struct rule_condition *rule_condition_of(const struct rule_match *match, enum attribute attribute)
+const struct rule_condition *rule_condition_of(const struct rule *rule, enum attribute attribute)
 {
-    for (size_t i = 0; i < match->condition_count; i++)
-        if (match->conditions[i].attribute == attribute)
-            return &match->conditions[i];
+    for (size_t i = 0; i < rule->kind->condition_count; i++)
+        if (rule->kind->conditions[i].attribute == attribute)
+            return &rule->kind->conditions[i];
     return NULL;
 }
 

@@ -75,14 +75,14 @@ void read_by(struct reader *r, const struct node *node, void *ret)
     static const struct list list = {
         .read = read_attribute, .size = sizeof(struct rule_by), .max = RULE_BY_MAX, .same = same_by
     };
-    struct rule *rule = ret;
+    (void)ret;
     size_t count = 0;
     struct arena_mark before = arena_mark(&r->rules->arena);
     const struct rule_by *by = read_list(r, node, &list, &count);
-    rule->by = share_by(&r->shared, by, count);
-    if (rule->by != by)
+    r->kind.by = share_by(&r->shared, by, count);
+    if (r->kind.by != by)
         arena_back(&r->rules->arena, &before);
-    rule->by_count = (uint8_t)count;
+    r->kind.by_count = (uint8_t)count;
 }
 
 /* ---- except ---- */

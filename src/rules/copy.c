@@ -97,11 +97,15 @@ const struct rule_condition *conditions_copy(struct arena *arena, struct shared_
 
 static void copy_match(struct copier *c, struct rule_match *m)
 {
-    m->conditions = copy_conditions(c, m->conditions, m->condition_count);
-    size_t paths = (size_t)m->path_count + m->not_path_count;
-    m->paths = paths > 0 ? copy_bytes(c, m->paths, paths * sizeof *m->paths) : NULL;
-    for (size_t i = 0; m->paths && i < paths; i++)
-        m->paths[i].text = copy_text(c, rule_path_text(&m->paths[i])).ptr;
+    if (m->alone) {
+        m->text = copy_text(c, sv_of(m->text, m->length)).ptr;
+        return;
+    }
+    size_t count = rule_path_count(m);
+    struct rule_path *list = count > 0 ? copy_bytes(c, m->list, count * sizeof *list) : NULL;
+    for (size_t i = 0; list && i < count; i++)
+        list[i].text = copy_text(c, rule_path_text(list[i])).ptr;
+    m->list = list;
 }
 
 static const struct rule_limit *copy_limits(struct copier *c, struct rules *into, const struct rule_limit *from,
@@ -153,6 +157,21 @@ static const struct rule_rest *copy_rest(struct copier *c, struct rules *into, c
     return shared;
 }
 
+static const struct rule_kind *copy_kind(struct copier *c, struct rules *into, const struct rule_kind *from)
+{
+    struct rule_kind kind = *from;
+    kind.conditions = copy_conditions(c, kind.conditions, kind.condition_count);
+    kind.by = copy_by(c, kind.by, kind.by_count);
+    kind.limits = copy_limits(c, into, kind.limits, kind.limit_count);
+    kind.rest = copy_rest(c, into, kind.rest);
+    struct arena_mark before = arena_mark(c->arena);
+    const struct rule_kind *copy = copy_bytes(c, &kind, sizeof kind),
+                           *shared = c->failed ? copy : share_kind(c->shared, copy);
+    if (shared != copy)
+        arena_back(c->arena, &before);
+    return shared;
+}
+
 /* NULL: no memory. */
 static struct rule *copy_rule(struct rules *into, struct shared_lists *shared, const struct rule *from)
 {
@@ -160,9 +179,7 @@ static struct rule *copy_rule(struct rules *into, struct shared_lists *shared, c
     struct rule rule = *from;
     rule.id = copy_text(&c, rule.id);
     copy_match(&c, &rule.match);
-    rule.by = copy_by(&c, rule.by, rule.by_count);
-    rule.limits = copy_limits(&c, into, rule.limits, rule.limit_count);
-    rule.rest = copy_rest(&c, into, rule.rest);
+    rule.kind = copy_kind(&c, into, rule.kind);
     struct rule *copy = copy_bytes(&c, &rule, sizeof rule);
     return c.failed ? NULL : copy;
 }

@@ -110,13 +110,13 @@ void read_lease(struct reader *r, const struct node *node, void *ret)
     read_lease_value(r, node, &lease);
     if (!lease.on)
         return;
-    struct rule_rest *rest = reader_rest(r, rule);
+    struct rule_rest *rest = reader_rest(r);
     rest->lease = lease;
-    if (rule->counters == COUNTERS_LOCAL)
+    if (rule->kind->counters == COUNTERS_LOCAL)
         report_error(r, node->line, "needs counters that hosts share, not `counters: local`; leave one of the two out");
     else
-        rule->counters = COUNTERS_SHARED;
-    check_leased_limits(r, node, rule->limits, rule->limit_count);
+        r->kind.counters = COUNTERS_SHARED;
+    check_leased_limits(r, node, rule->kind->limits, rule->kind->limit_count);
     for (size_t i = 0; i < rest->plan_count; i++)
         check_leased_limits(r, node, rest->plans[i].limits, rest->plans[i].limit_count);
 }
@@ -125,10 +125,10 @@ void read_lease(struct reader *r, const struct node *node, void *ret)
 
 void read_counters(struct reader *r, const struct node *node, void *ret)
 {
-    struct rule *rule = ret;
+    (void)ret;
     int word;
     if (read_word(r, node, counters_names + 1, &word))
-        rule->counters = COUNTERS_LOCAL + (enum rule_counters)word;
+        r->kind.counters = COUNTERS_LOCAL + (enum rule_counters)word;
 }
 
 void read_on_failure(struct reader *r, const struct node *node, void *ret)
@@ -136,8 +136,8 @@ void read_on_failure(struct reader *r, const struct node *node, void *ret)
     struct rule *rule = ret;
     int word;
     if (read_word(r, node, on_failure_names, &word))
-        rule->on_failure = (enum rule_on_failure)word;
-    if (rule->counters == COUNTERS_LOCAL)
+        r->kind.on_failure = (enum rule_on_failure)word;
+    if (rule->kind->counters == COUNTERS_LOCAL)
         report_advice(r, node->line, "has no effect, because a rule with `counters: local` needs no store; leave it out");
 }
 
@@ -145,7 +145,8 @@ void read_on_failure(struct reader *r, const struct node *node, void *ret)
 
 void read_hold_max(struct reader *r, const struct node *node, void *ret)
 {
-    struct rule_rest *rest = reader_rest(r, ret);
+    (void)ret;
+    struct rule_rest *rest = reader_rest(r);
     sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
     bool sign = text.len > 0 && text.ptr[text.len - 1] == '%';
     sv number = sign ? sv_trim(sv_of(text.ptr, text.len - 1)) : text;

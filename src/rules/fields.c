@@ -48,26 +48,42 @@ sv reader_copy_upper(struct reader *r, sv text)
 
 const struct rule_rest rule_no_rest = { .expires_us = RULE_NEVER_EXPIRES };
 
-struct rule_rest *reader_rest(struct reader *r, struct rule *rule)
+struct rule_rest *reader_rest(struct reader *r)
 {
-    if (rule->rest == &rule_no_rest)
+    if (r->kind.rest == &rule_no_rest)
         r->rest = rule_no_rest;
-    rule->rest = &r->rest;
+    r->kind.rest = &r->rest;
     return &r->rest;
 }
 
-void reader_keep_rest(struct reader *r, struct rule *rule)
+/* Returns NULL if out of memory. */
+static const struct rule_rest *keep_rest(struct reader *r)
 {
-    if (rule->rest == &rule_no_rest)
-        return;
+    if (r->kind.rest == &rule_no_rest)
+        return &rule_no_rest;
     struct arena_mark before = arena_mark(r->arena);
     struct rule_rest *rest = reader_alloc(r, sizeof *rest);
-    rule->rest = &rule_no_rest;
     if (!rest)
-        return;
+        return NULL;
     *rest = r->rest;
-    rule->rest = share_rest(&r->shared, rest);
-    if (rule->rest != rest)
+    const struct rule_rest *shared = share_rest(&r->shared, rest);
+    if (shared != rest)
+        arena_back(r->arena, &before);
+    return shared;
+}
+
+void reader_keep_kind(struct reader *r, struct rule *rule)
+{
+    static const struct rule_kind nothing = { .rest = &rule_no_rest };
+    rule->kind = &nothing;
+    r->kind.rest = keep_rest(r);
+    struct arena_mark before = arena_mark(r->arena);
+    struct rule_kind *kind = r->kind.rest ? reader_alloc(r, sizeof *kind) : NULL;
+    if (!kind)
+        return;
+    *kind = r->kind;
+    rule->kind = share_kind(&r->shared, kind);
+    if (rule->kind != kind)
         arena_back(r->arena, &before);
 }
 

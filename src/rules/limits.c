@@ -599,28 +599,28 @@ void check_limit_words(struct reader *r, const struct node *node, const struct r
     static const char *const with_given[] = { "plan", "plans", NULL };
     static const char *const with_none[] = { "plan",    "plans",    "counters", "lease", "on_store_failure",
                                              "penalty", "hold_max", "reject",   NULL };
-    const char *const *names = rule->unlimited ? with_none : rule_limit_is_given(rule) ? with_given : NULL;
+    const char *const *names = rule->kind->unlimited ? with_none : rule_limit_is_given(rule) ? with_given : NULL;
     for (; names && *names; names++) {
         const struct node *field = node_get(node, weir_str(*names));
         if (field && !node_is_null(field))
             report_error(r, field->line, "%s: cannot be combined with `limits: %s`, %s; leave one of the two out", *names,
-                         rule->unlimited ? "none" : "given",
-                         rule->unlimited ? "which limits nothing" : "for which each request brings its limit");
+                         rule->kind->unlimited ? "none" : "given",
+                         rule->kind->unlimited ? "which limits nothing" : "for which each request brings its limit");
     }
 }
 
 void read_limits(struct reader *r, const struct node *node, void *ret)
 {
     static const struct rule_limit given = { .name = { "given", 5 }, .algorithm = LIMIT_CALENDAR, .given = true };
-    struct rule *rule = ret;
+    (void)ret;
     if (says(node, "none")) {
-        rule->unlimited = true;
+        r->kind.unlimited = true;
     } else if (says(node, "given")) {
-        rule->limits = &given;
-        rule->limit_count = 1;
+        r->kind.limits = &given;
+        r->kind.limit_count = 1;
     } else {
         size_t count = 0;
-        rule->limits = read_limit_list(r, node, &count);
-        rule->limit_count = (uint8_t)count;
+        r->kind.limits = read_limit_list(r, node, &count);
+        r->kind.limit_count = (uint8_t)count;
     }
 }

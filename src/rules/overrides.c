@@ -74,7 +74,7 @@ static void read_kind(struct reader *r, const struct node *node, const struct no
     read_field(r, &override_fields[DENY], nodes[DENY], &deny);
     read_field(r, &override_fields[UNLIMITED], nodes[UNLIMITED], &unlimited);
     ret->kind = deny ? OVERRIDE_DENY : unlimited ? OVERRIDE_UNLIMITED : OVERRIDE_LIMITS;
-    if (rule && rule->rest->lease.on)
+    if (rule && rule->kind->rest->lease.on)
         check_leased(r, node, ret);
 }
 
@@ -95,18 +95,18 @@ static bool names_attribute(sv key, const struct rule_by *by)
 
 static const char *by_names(const struct rule *rule, struct buf *out)
 {
-    for (size_t i = 0; i < rule->by_count; i++) {
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
         buf_add(out, i ? SV(", ") : SV(""));
-        rule_by_text(&rule->by[i], out);
+        rule_by_text(&rule->kind->by[i], out);
     }
     return out->ptr && !out->failed ? out->ptr : "";
 }
 
 static bool has_subjects(struct reader *r, int line, const struct rule *rule)
 {
-    if (rule->by_count == 0)
+    if (rule->kind->by_count == 0)
         report_error(r, line, "the rule has no `by`: it counts for all together, so it cannot have overrides");
-    return rule->by_count > 0;
+    return rule->kind->by_count > 0;
 }
 
 static void read_value(struct reader *r, const struct node *node, const struct rule_by *by, sv *ret)
@@ -132,9 +132,10 @@ static bool read_subject(struct reader *r, const struct node *node, const struct
     }
     for (const struct node_item *item = node->first; item; item = item->next) {
         size_t i = 0;
-        while (i < rule->by_count && (item->key->kind != NODE_SCALAR || !names_attribute(item->key->text, &rule->by[i])))
+        while (i < rule->kind->by_count &&
+               (item->key->kind != NODE_SCALAR || !names_attribute(item->key->text, &rule->kind->by[i])))
             i++;
-        if (i == rule->by_count) {
+        if (i == rule->kind->by_count) {
             report_error(r, item->key->line, "the rule counts by %s, not by %s", by_names(rule, &names),
                          shown_node(r, item->key));
             return false;
@@ -142,10 +143,10 @@ static bool read_subject(struct reader *r, const struct node *node, const struct
         size_t before = path_field(r, item->key->text);
         if (values[i].ptr)
             report_error(r, item->key->line, "is given twice");
-        read_value(r, item->value, &rule->by[i], &values[i]);
+        read_value(r, item->value, &rule->kind->by[i], &values[i]);
         path_end(r, before);
     }
-    for (size_t i = 0; r->errors == errors && i < rule->by_count; i++)
+    for (size_t i = 0; r->errors == errors && i < rule->kind->by_count; i++)
         if (!values[i].ptr)
             report_error(r, node->line, "needs a value for each of %s", by_names(rule, &names));
     return r->errors == errors;
@@ -194,12 +195,12 @@ static bool read_values(struct reader *r, const struct node *by, int line, const
         report_error(r, line, "needs `by`, a mapping with a value for each of %s", by_names(rule, &names));
     size_t before = path_field(r, SV("by"));
     bool good = by ? read_subject(r, by, rule, values) : of_row != NULL;
-    if (by && good && of_row && !same_values(values, rule->by_count, of_row, rule->by_count)) {
+    if (by && good && of_row && !same_values(values, rule->kind->by_count, of_row, rule->kind->by_count)) {
         report_error(r, by->line, "must be the subject of the row or be left out");
         good = false;
     }
     path_end(r, before);
-    for (size_t i = 0; of_row && i < rule->by_count; i++)
+    for (size_t i = 0; of_row && i < rule->kind->by_count; i++)
         values[i] = of_row[i];
     return good;
 }
@@ -232,8 +233,8 @@ static bool read_one(struct override_reader *o, const struct node *node, const s
     r->override_rule = rule->id;
     *ret = (struct rule_override){ .rule = rule->id,
                                    .line = r->row ? r->row : node->line,
-                                   .values = reader_alloc(r, rule->by_count * sizeof(sv)),
-                                   .value_count = rule->by_count,
+                                   .values = reader_alloc(r, rule->kind->by_count * sizeof(sv)),
+                                   .value_count = rule->kind->by_count,
                                    .expires_us = RULE_NEVER_EXPIRES };
     const sv *of_row = row && row->subject.len > 0 ? r->override_values : NULL;
     if (!ret->values || !read_values(r, nodes[BY], node->line, rule, of_row, ret->values))
@@ -265,7 +266,7 @@ bool overrides_name(struct override_reader *o, const struct rule_row *row)
     else if (code < 0 && rule)
         report_error(r, 0, "%s", error.text);
     r->override_values = o->values;
-    r->override_value_count = rule && row->subject.len > 0 && code == 0 ? rule->by_count : 0;
+    r->override_value_count = rule && row->subject.len > 0 && code == 0 ? rule->kind->by_count : 0;
     if (rule && code == 0 && row->fault.len > 0)
         report_error(r, 0, "%.*s", SV_FMT(row->fault));
     return rule && code == 0 && row->fault.len == 0;

@@ -65,12 +65,12 @@ void read_penalty(struct reader *r, const struct node *node, void *ret)
         check_most(r, node, &penalty);
     else
         penalty.most_us = penalty.grow == 1 || penalty.for_us > MOST_DEFAULT_US ? penalty.for_us : MOST_DEFAULT_US;
-    if (rule->mode == MODE_SHADOW)
+    if (rule->kind->mode == MODE_SHADOW)
         report_advice(r, node->line, "has no effect while the rule is in shadow mode, which penalises nobody");
-    if (rule->by_count == 0)
+    if (rule->kind->by_count == 0)
         report_advice(
             r, node->line,
             "penalises everybody together, because the rule has no `by`; count by ip, user or key to penalise those who "
             "are refused");
-    reader_rest(r, rule)->penalty = penalty;
+    reader_rest(r)->penalty = penalty;
 }

@@ -3,12 +3,13 @@
 
 void read_plan(struct reader *r, const struct node *node, void *ret)
 {
-    read_attribute(r, node, &reader_rest(r, ret)->plan);
+    (void)ret;
+    read_attribute(r, node, &reader_rest(r)->plan);
 }
 
 static bool same_name(const struct rule *rule, sv a, sv b)
 {
-    return rule->ignore_case ? sv_eq_nocase(a, b) : sv_eq(a, b);
+    return rule->kind->ignore_case ? sv_eq_nocase(a, b) : sv_eq(a, b);
 }
 
 /* The name of a plan is a value of the attribute. */
@@ -22,7 +23,7 @@ static void read_plan_name(struct reader *r, const struct node *key, const struc
         return;
     }
     /* If `plan` is bad, that was reported, and the form of its values is unknown. */
-    const struct rule_by *plan = &rule->rest->plan;
+    const struct rule_by *plan = &rule->kind->rest->plan;
     bool known = plan->attribute < ATTRIBUTE_COUNT;
     if (known && !by_value(&r->rules->settings, plan, key->text, &r->rules->arena, &ret->name, &allowed)) {
         r->no_memory = r->no_memory || !allowed;
@@ -36,7 +37,7 @@ static void read_plan_name(struct reader *r, const struct node *key, const struc
 static void read_one_plan(struct reader *r, const struct node_item *item, const struct rule *rule, struct rule_plan *ret)
 {
     read_plan_name(r, item->key, rule, ret);
-    for (const struct rule_plan *other = rule->rest->plans; other < ret; other++)
+    for (const struct rule_plan *other = rule->kind->rest->plans; other < ret; other++)
         if (ret->name.len > 0 && same_name(rule, other->name, ret->name))
             report_error(r, item->key->line, "the plan %s is given twice", shown_node(r, item->key));
     size_t before = path_field(r, item->key->kind == NODE_SCALAR ? item->key->text : SV("?"));
@@ -84,12 +85,12 @@ static void compare_limits(struct reader *r, int line, const struct rule_limit *
 static void advise_on_limits(struct reader *r, const struct node *node, const struct rule *rule)
 {
     const struct node_item *item = node->first;
-    const struct rule_rest *rest = rule->rest;
+    const struct rule_rest *rest = rule->kind->rest;
     for (size_t i = 0; i < rest->plan_count && item; i++, item = item->next) {
         const struct rule_plan *plan = &rest->plans[i];
         size_t before = path_field(r, plan->name);
         for (size_t k = 0; k < plan->limit_count; k++) {
-            compare_limits(r, item->key->line, &plan->limits[k], rule->limits, rule->limit_count);
+            compare_limits(r, item->key->line, &plan->limits[k], rule->kind->limits, rule->kind->limit_count);
             for (size_t other = 0; other < i; other++)
                 compare_limits(r, item->key->line, &plan->limits[k], rest->plans[other].limits,
                                rest->plans[other].limit_count);
@@ -101,7 +102,7 @@ static void advise_on_limits(struct reader *r, const struct node *node, const st
 void read_plans(struct reader *r, const struct node *node, void *ret)
 {
     struct rule *rule = ret;
-    struct rule_rest *rest = reader_rest(r, rule);
+    struct rule_rest *rest = reader_rest(r);
     size_t errors = r->errors;
     if (node->kind != NODE_MAP || node->count == 0) {
         report_error(r, node->line, "must be a mapping of plans to their limits, such as { free: [ \"100 per minute\" ] }");
@@ -160,9 +161,9 @@ void check_plans(struct reader *r, const struct node *node, const struct rule *r
         report_error(r, plan->line, "plan: needs `plans`, such as { free: [ \"100 per minute\" ] }");
     else if (has_plans && !has_plan)
         report_error(r, plans->line, "plans: needs `plan`, the attribute that names the plan, such as \"header:X-Plan\"");
-    if (!has_plan || !has_plans || rule->rest->plan_count == 0)
+    if (!has_plan || !has_plans || rule->kind->rest->plan_count == 0)
         return;
-    advise_on_plan(r, plan, &rule->rest->plan);
+    advise_on_plan(r, plan, &rule->kind->rest->plan);
     if (!has_limits)
         report_advice(r, plans->line,
                       "plans: this rule does not limit requests that have none of these plans; add `limits` for them");

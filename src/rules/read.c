@@ -24,42 +24,47 @@ static void read_id(struct reader *r, const struct node *node, void *ret)
 
 static void read_mode(struct reader *r, const struct node *node, void *ret)
 {
-    struct rule *rule = ret;
+    (void)ret;
     bool on;
     int mode;
     /* YAML reads a bare off as false. */
     if (node_is_bool(node, &on) && !on)
-        rule->mode = MODE_OFF;
+        r->kind.mode = MODE_OFF;
     else if (read_word(r, node, mode_names, &mode))
-        rule->mode = (enum rule_mode)mode;
+        r->kind.mode = (enum rule_mode)mode;
 }
 
 /* After the mode, which a rule that is disabled keeps. */
 static void read_enabled(struct reader *r, const struct node *node, void *ret)
 {
     bool enabled;
+    (void)ret;
     if (read_bool(r, node, &enabled) && !enabled)
-        rule_disable(ret);
+        rule_disable(&r->kind);
 }
 
 static void read_ignore_case(struct reader *r, const struct node *node, void *ret)
 {
-    read_bool(r, node, ret);
+    (void)ret;
+    read_bool(r, node, &r->kind.ignore_case);
 }
 
 static void read_rule_expiry(struct reader *r, const struct node *node, void *ret)
 {
-    read_expiry(r, node, &reader_rest(r, ret)->expires_us);
+    (void)ret;
+    read_expiry(r, node, &reader_rest(r)->expires_us);
 }
 
 static void read_rule_except(struct reader *r, const struct node *node, void *ret)
 {
-    read_except(r, node, &reader_rest(r, ret)->except);
+    (void)ret;
+    read_except(r, node, &reader_rest(r)->except);
 }
 
 static void read_rule_reject(struct reader *r, const struct node *node, void *ret)
 {
-    read_reject(r, node, &reader_rest(r, ret)->reject);
+    (void)ret;
+    read_reject(r, node, &reader_rest(r)->reject);
 }
 
 /* In the order in which they are read: `plans` looks at the limits and at what a plan is, `lease` at all limits and the
@@ -67,7 +72,7 @@ static void read_rule_reject(struct reader *r, const struct node *node, void *re
 static const struct field rule_fields[] = {
     { "id", read_id, offsetof(struct rule, id), "needs `id`, which names it in verdicts and keeps its counts" },
     { "match", read_match, offsetof(struct rule, match), .keep_null = true },
-    { "ignore_case", read_ignore_case, offsetof(struct rule, ignore_case) },
+    { "ignore_case", read_ignore_case },
     { "by", read_by },
     { "limits", read_limits },
     { "plan", read_plan },
@@ -90,12 +95,13 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 {
     const struct node *id = node_get(node, SV("id"));
     size_t errors = r->errors;
-    *rule = (struct rule){ .line = line_in_file(r, node->line), .rest = &rule_no_rest };
+    r->kind = (struct rule_kind){ .rest = &rule_no_rest };
+    *rule = (struct rule){ .kind = &r->kind, .line = line_in_file(r, node->line) };
     sv file = file_of_line(r, node->line);
     if (file.len > 0 && !sv_eq(file, r->file))
         r->file = reader_copy(r, file);
     if (file.len > 0)
-        reader_rest(r, rule)->file = r->file;
+        reader_rest(r)->file = r->file;
     r->rule_number++;
     r->rule_id = id && id_valid(id) ? id->text : (sv){ 0 };
     if (twin && id)
@@ -104,7 +110,9 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
     read_fields(r, node, rule_fields, rule);
     check_plans(r, node, rule);
     check_limit_words(r, node, rule);
-    reader_keep_rest(r, rule);
+    if (r->disables)
+        rule_disable(&r->kind);
+    reader_keep_kind(r, rule);
     return r->errors == errors;
 }
 

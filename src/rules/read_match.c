@@ -327,22 +327,17 @@ static void read_path(struct reader *r, const struct node *node, void *ret)
     *(struct rule_path *)ret = (struct rule_path){ text.ptr, (uint32_t)text.len, is_regex };
 }
 
-/* `arena`: where the list is, not its texts. */
-static struct rule_path *read_paths(struct reader *r, const struct node *node, struct arena *arena, uint16_t *ret_count)
+/* The list is in scratch, and its texts are in the set. */
+static struct rule_path *read_paths(struct reader *r, const struct node *node, size_t *ret_count)
 {
     static const struct list list = { read_path, sizeof(struct rule_path), 1, RULE_PATHS_MAX,
                                       "leave `path` out to match all" };
-    size_t count = 0;
-    struct rule_path *paths = read_list_in(r, node, &list, arena, &count);
-    *ret_count = (uint16_t)count;
-    return paths;
+    return read_list_in(r, node, &list, r->scratch, ret_count);
 }
 
 static struct rule_path *join_paths(struct reader *r, const struct rule_path *paths, size_t count,
                                     const struct rule_path *others, size_t other_count)
 {
-    if (count + other_count == 0)
-        return NULL;
     struct rule_path *joined = reader_alloc(r, (count + other_count) * sizeof *joined);
     if (joined && count > 0)
         memcpy(joined, paths, count * sizeof *joined);
@@ -351,12 +346,29 @@ static struct rule_path *join_paths(struct reader *r, const struct rule_path *pa
     return joined;
 }
 
+static void keep_paths(struct reader *r, struct rule_match *match, const struct rule_path *paths, size_t count,
+                       const struct rule_path *others, size_t other_count)
+{
+    const struct rule_path *only = count > 0 ? paths : others;
+    match->path_count = (uint16_t)count;
+    match->not_path_count = (uint16_t)other_count;
+    if (count + other_count == 1 && only->length <= UINT16_MAX) {
+        match->alone = true;
+        match->text = only->text;
+        match->length = (uint16_t)only->length;
+        match->is_regex = only->is_regex;
+    } else if (count + other_count > 0) {
+        match->list = join_paths(r, paths, count, others, other_count);
+    }
+}
+
 static void read_path_mapping(struct reader *r, const struct node *node, struct rule_match *match,
                               struct condition_list *conditions)
 {
     static const struct field fields[] = { COMMON_FIELDS, KEPT("regex"), { NULL } };
     const struct node *nodes[FIELDS] = { 0 };
     struct rule_path *paths = NULL, *not_paths = NULL, one = { .is_regex = true };
+    size_t count = 0, not_count = 0;
     if (is_text_pattern(r, node))
         return;
     find_fields(r, node, fields, nodes);
@@ -370,20 +382,27 @@ static void read_path_mapping(struct reader *r, const struct node *node, struct 
         one.text = text.ptr;
         one.length = (uint32_t)text.len;
         paths = &one;
-        match->path_count = 1;
+        count = 1;
     }
     for (size_t i = FIELD_IS; i <= FIELD_NOT; i++) {
         size_t before = path_field(r, weir_str(fields[i].name));
         if (nodes[i] && i == FIELD_IS)
-            paths = read_paths(r, nodes[i], r->scratch, &match->path_count);
+            paths = read_paths(r, nodes[i], &count);
         else if (nodes[i])
-            not_paths = read_paths(r, nodes[i], r->scratch, &match->not_path_count);
+            not_paths = read_paths(r, nodes[i], &not_count);
         path_end(r, before);
     }
-    match->paths = join_paths(r, paths, match->path_count, not_paths, match->not_path_count);
+    keep_paths(r, match, paths, count, not_paths, not_count);
     enum presence presence = read_presence(r, node, nodes);
-    if (presence == ABSENT || (presence == PRESENT && match->path_count == 0))
+    if (presence == ABSENT || (presence == PRESENT && count == 0))
         conditions->list[conditions->count++] = (struct rule_condition){ .attribute = ATTR_PATH, .presence = presence };
+}
+
+static void read_path_list(struct reader *r, const struct node *node, struct rule_match *match)
+{
+    size_t count = 0;
+    const struct rule_path *paths = read_paths(r, node, &count);
+    keep_paths(r, match, paths, count, NULL, 0);
 }
 
 /* ---- the whole ---- */
@@ -397,7 +416,7 @@ static void read_condition_of(struct reader *r, const struct node *node, struct 
     else if (r->attribute == ATTR_PATH && node->kind == NODE_MAP && node->count > 0)
         read_path_mapping(r, node, match, conditions);
     else if (r->attribute == ATTR_PATH)
-        match->paths = read_paths(r, node, r->arena, &match->path_count);
+        read_path_list(r, node, match);
     else
         read_condition(r, node, conditions, (sv){ 0 });
     r->arena = &r->rules->arena;
@@ -432,8 +451,8 @@ void read_match(struct reader *r, const struct node *node, void *ret)
         read_condition_of(r, nodes[i], match, &conditions);
         path_end(r, at);
     }
-    match->conditions = conditions_copy(r->arena, &r->shared, conditions.list, conditions.count);
-    match->condition_count = (uint8_t)conditions.count;
-    r->no_memory = r->no_memory || (conditions.count > 0 && !match->conditions);
+    r->kind.conditions = conditions_copy(r->arena, &r->shared, conditions.list, conditions.count);
+    r->kind.condition_count = (uint8_t)conditions.count;
+    r->no_memory = r->no_memory || (conditions.count > 0 && !r->kind.conditions);
     arena_back(r->scratch, &before);
 }

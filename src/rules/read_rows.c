@@ -88,14 +88,23 @@ static bool check_own_id(struct reader *r, const struct rule_row *row, const str
     return r->errors == errors;
 }
 
+static size_t count_regexes(const struct rule_match *match)
+{
+    size_t regexes = 0;
+    for (size_t i = 0; i < rule_path_count(match); i++)
+        regexes += rule_path(match, i).is_regex;
+    return regexes;
+}
+
 /* Takes over what was read from the row before, unless that would exceed a bound: then reading it says so. */
 static bool share_rule(struct row_reader *rr, size_t index)
 {
     const struct rule *same = rr->shares && !rr->twins[index] ? rr->rows[index].rule : NULL;
-    if (!same || rr->weight + same->values > RULES_VALUES_MAX || rr->r.regexes + same->regexes > RULES_REGEXES_MAX)
+    size_t regexes = same ? count_regexes(&same->match) : 0;
+    if (!same || rr->weight + same->values > RULES_VALUES_MAX || rr->r.regexes + regexes > RULES_REGEXES_MAX)
         return false;
     rr->weight += same->values;
-    rr->r.regexes += same->regexes;
+    rr->r.regexes += regexes;
     return true;
 }
 
@@ -127,7 +136,7 @@ static void read_rule_row(struct row_reader *rr, size_t index)
     struct node id = id_node(row);
     struct longer_map map;
     uint64_t weight = rr->weight;
-    r->quiet = row->disabled;
+    r->quiet = r->disables = row->disabled;
     r->row = (int)index + 1;
     r->rule_number = index + 1;
     r->rule_id = row_id(row);
@@ -136,17 +145,13 @@ static void read_rule_row(struct row_reader *rr, size_t index)
     if (good && !node_get(root, SV("id")))
         root = with_field(&map, SV("id"), &id, root);
     r->rule_number = index; /* read_rule counts */
-    size_t regexes = r->regexes;
     struct rule *rule = reader_alloc(r, sizeof *rule);
     if (good && rule && read_rule(r, root, NULL, rule)) {
         row->rule = rule;
         rule->line = 0;
         rule->values = (uint32_t)(rr->weight - weight);
-        rule->regexes = (uint16_t)(r->regexes - regexes);
-        if (row->disabled)
-            rule_disable(rule);
     }
-    r->quiet = false;
+    r->quiet = r->disables = false;
 }
 
 static void read_setting_row(struct row_reader *rr, size_t index)
@@ -196,13 +201,13 @@ static sv call_of(struct row_reader *rr, const struct rule *rule)
 {
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, 2 * (size_t)RULES_BYTES_MAX);
-    const struct rule_condition *method = rule_condition_of(&rule->match, ATTR_METHOD);
+    const struct rule_condition *method = rule_condition_of(rule, ATTR_METHOD);
     if (method) {
         rule_condition_text(method, &text);
         buf_char(&text, ' ');
     }
     for (size_t i = 0; i < rule->match.path_count; i++) {
-        buf_add(&text, rule_path_text(&rule->match.paths[i]));
+        buf_add(&text, rule_path_text(rule_path(&rule->match, i)));
         buf_char(&text, '\n');
     }
     for (size_t i = 0; rr->r.rules->settings.ignore_case && i < text.len; i++)
@@ -227,7 +232,7 @@ static void find_same_calls(struct row_reader *rr)
     int64_t now_us = clock_now_us();
     r->no_memory = r->no_memory || !calls || !twins;
     for (size_t i = 0; !r->no_memory && i < rr->count; i++)
-        if (rr->rows[i].kind == ROW_CALL && rr->rows[i].rule && rr->rows[i].rule->rest->expires_us > now_us)
+        if (rr->rows[i].kind == ROW_CALL && rr->rows[i].rule && rr->rows[i].rule->kind->rest->expires_us > now_us)
             calls[count++] = (struct id_entry){ call_of(rr, rr->rows[i].rule), i };
     if (r->no_memory)
         return;

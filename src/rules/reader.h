@@ -28,9 +28,11 @@ struct reader {
     struct shared_lists shared;      /* the same */
     const struct included *included; /* the files that lines after those of the first text are of; NULL: none */
     bool no_memory;
-    bool quiet; /* errors count, and are not listed: those of a row that is disabled */
+    bool quiet;    /* errors count, and are not listed: those of a row that is disabled */
+    bool disables; /* the rule of such a row is disabled, too */
 
-    sv rule_id; /* of the rule at hand, as far as it is known */
+    sv rule_id;            /* of the rule at hand, as far as it is known */
+    struct rule_kind kind; /* of the rule at hand, and its rest, if it has one */
     struct rule_rest rest;
     sv file;            /* of the last rule that was in an included file, in the arena of the set */
     size_t rule_number; /* from 1; 0: not in a rule */
@@ -149,10 +151,9 @@ sv reader_copy(struct reader *r, sv text);
 sv reader_copy_lower(struct reader *r, sv text);
 sv reader_copy_upper(struct reader *r, sv text);
 void *reader_alloc(struct reader *r, size_t size);
-/* rule->rest, to write what the rule has: that of the reader until reader_keep_rest(). */
-struct rule_rest *reader_rest(struct reader *r, struct rule *rule);
-void reader_keep_rest(struct reader *r, struct rule *rule);
-void *reader_list(struct reader *r, size_t size); /* for `rules` or `overrides` of the set; without zeroes */
+struct rule_rest *reader_rest(struct reader *r);            /* r->kind.rest, to write what the rule at hand has */
+void reader_keep_kind(struct reader *r, struct rule *rule); /* rule->kind is then in the set, and not r->kind */
+void *reader_list(struct reader *r, size_t size);           /* for `rules` or `overrides` of the set; without zeroes */
 
 /* ---- include.c ---- */
 
@@ -173,10 +174,10 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 /* ---- the parts of a rule ---- */
 
 value_reader read_match, read_except, read_reject, read_settings;
-value_reader read_by, read_limits, read_counters, read_lease, read_on_failure;     /* of a struct rule */
-value_reader read_hold_max;                                                        /* the same */
-value_reader read_plan, read_plans;                                                /* of a struct rule, after its limits */
-value_reader read_penalty, read_replaces;                                          /* of a struct rule, after its mode */
+/* These read into r->kind; `ret` is the struct rule, for errors. */
+value_reader read_by, read_limits, read_counters, read_lease, read_on_failure, read_hold_max;
+value_reader read_plan, read_plans;                                                /* after the limits */
+value_reader read_penalty, read_replaces;                                          /* after the mode */
 bool read_entry_name(struct reader *r, const struct node *node, sv text, sv *ret); /* see descriptor_name_read() */
 value_reader read_attribute;                                                       /* a struct rule_by */
 value_reader read_regex, read_expiry;                                              /* an sv, an int64_t in microseconds */
@@ -250,6 +251,8 @@ const struct rule_by *share_by(struct shared_lists *s, const struct rule_by *by,
 const struct rule_rest *share_rest(struct shared_lists *s, const struct rule_rest *rest);
 const struct rule_condition *share_conditions(struct shared_lists *s, const struct rule_condition *conditions,
                                               size_t count);
+/* What it points to is shared already. */
+const struct rule_kind *share_kind(struct shared_lists *s, const struct rule_kind *kind);
 
 /* ---- zones.c ---- */
 

@@ -17,9 +17,9 @@ void read_replaces(struct reader *r, const struct node *node, void *ret)
 {
     static const struct list list = { .read = read_replaced_id, .size = sizeof(sv), .max = RULE_REPLACES_MAX };
     struct rule *rule = ret;
-    struct rule_rest *rest = reader_rest(r, rule);
+    struct rule_rest *rest = reader_rest(r);
     rest->replaces = read_list(r, node, &list, &rest->replace_count);
-    if (rest->replace_count > 0 && rule->mode == MODE_SHADOW)
+    if (rest->replace_count > 0 && rule->kind->mode == MODE_SHADOW)
         report_advice(r, node->line,
                       "the rule is in shadow mode, and replaces others all the same: requests to which it applies are not "
                       "limited by those");

@@ -107,9 +107,9 @@ struct rule_path {
 };
 _Static_assert(RULE_PATH_MAX <= UINT32_MAX, "length");
 
-static inline sv rule_path_text(const struct rule_path *path)
+static inline sv rule_path_text(struct rule_path path)
 {
-    return sv_of(path->text, path->length);
+    return sv_of(path.text, path.length);
 }
 
 struct rule_header {
@@ -149,19 +149,27 @@ struct rule_condition {
     struct rule_values is_not; /* none of them */
 };
 
+/* The paths that rules have: any of path_count, or, if that is 0, any path; and none of not_path_count. */
 struct rule_match {
-    const struct rule_condition *conditions; /* all of them, each at most once; headers come last, and then entries */
-    struct rule_path *paths;                 /* any of path_count; if that is 0: any path. Then those of rule_not_paths() */
+    union {
+        const char *text;             /* `alone` */
+        const struct rule_path *list; /* path_count, and then not_path_count */
+    };
     uint16_t path_count, not_path_count;
-    uint8_t condition_count;
+    uint16_t length; /* as in struct rule_path, of the only path, which is in place of a list */
+    bool is_regex, alone;
 };
 _Static_assert(RULE_PATHS_MAX <= UINT16_MAX, "path_count, not_path_count");
-_Static_assert(RULE_CONDITIONS_MAX <= UINT8_MAX, "condition_count");
 
-/* None of not_path_count. */
-static inline const struct rule_path *rule_not_paths(const struct rule_match *match)
+/* Path i: those that must not match come after path_count others. */
+static inline struct rule_path rule_path(const struct rule_match *match, size_t i)
 {
-    return match->path_count > 0 ? match->paths + match->path_count : match->paths;
+    return match->alone ? (struct rule_path){ match->text, match->length, match->is_regex } : match->list[i];
+}
+
+static inline size_t rule_path_count(const struct rule_match *match)
+{
+    return (size_t)match->path_count + match->not_path_count;
 }
 
 struct rule_by {
@@ -242,19 +250,13 @@ struct rule_rest {
 };
 extern const struct rule_rest rule_no_rest;
 
-/* Sets have very many of them: it is as small as it can be. Rules, plans and overrides with equal lists of limits have the
- * same list, and so have rules with equal conditions (their paths apart), and rules that count by the same: see
- * share_lists.c. */
-struct rule {
-    sv id;
-    struct rule_match match;
+/* What a rule says beside its id and its paths. Most rules say the same as many others. */
+struct rule_kind {
+    const struct rule_condition *conditions; /* all of them, each at most once; headers come last, and then entries */
     const struct rule_by *by;
     const struct rule_limit *limits; /* of requests that have none of the plans; may be none if there are plans */
     const struct rule_rest *rest;    /* never NULL */
-    int line;                        /* 0: it was read from a row */
-    uint32_t values;                 /* of a row: in its document, for the bound on those of all rows */
-    uint16_t regexes;                /* the same */
-    uint8_t by_count, limit_count;
+    uint8_t condition_count, by_count, limit_count;
     enum rule_mode mode : 2;         /* the one in force: MODE_OFF while `disabled` */
     enum rule_mode enabled_mode : 2; /* only while `disabled`: the mode that the rule has once it is enabled */
     enum rule_counters counters : 2; /* COUNTERS_SHARED where there is a lease */
@@ -263,10 +265,20 @@ struct rule {
     bool ignore_case; /* A to Z are compared as a to z in the values of headers in `match`, and of `plan` */
     bool unlimited;   /* `limits: none`: it has no limits and no plans */
 };
-_Static_assert(sizeof(struct rule) == 80, "not larger than it has to be");
-_Static_assert(RULES_VALUES_MAX <= UINT32_MAX, "values");
-_Static_assert(2 * RULE_PATHS_MAX <= UINT16_MAX, "regexes");
+_Static_assert(RULE_CONDITIONS_MAX <= UINT8_MAX, "condition_count");
 _Static_assert(RULE_BY_MAX <= UINT8_MAX && RULE_LIMITS_MAX <= UINT8_MAX, "by_count, limit_count");
+
+/* Sets have very many of them: it is as small as it can be. Equal kinds of a set are one, and so are equal lists of limits
+ * (of plans and overrides, too), of conditions and of what rules count by: see share_lists.c. */
+struct rule {
+    sv id;
+    const struct rule_kind *kind; /* never NULL */
+    struct rule_match match;
+    int line;        /* 0: it was read from a row */
+    uint32_t values; /* of a row: in its document, for the bound on those of all rows */
+};
+_Static_assert(sizeof(struct rule) == 48, "not larger than it has to be");
+_Static_assert(RULES_VALUES_MAX <= UINT32_MAX, "values");
 
 enum override_kind { OVERRIDE_LIMITS, OVERRIDE_DENY, OVERRIDE_UNLIMITED };
 
@@ -490,13 +502,13 @@ bool rule_same_by(const struct rule *a, const struct rule *b); /* in the same or
 /* Removes rules, and their overrides with them. False: no memory, and nothing is removed. */
 bool rules_leave_out(struct rules *rules, bool (*out)(const struct rule *rule));
 /* The condition on an attribute that has no name; NULL: there is none. */
-const struct rule_condition *rule_condition_of(const struct rule_match *match, enum attribute attribute);
+const struct rule_condition *rule_condition_of(const struct rule *rule, enum attribute attribute);
 /* "ann, bob or job-*": for people. */
 void rule_values_text(const struct rule_values *values, struct buf *out);
 /* "ann or bob", "not ann", "present": for people. */
 void rule_condition_text(const struct rule_condition *condition, struct buf *out);
 /* Does what `enabled: false` does. */
-void rule_disable(struct rule *rule);
+void rule_disable(struct rule_kind *kind);
 /* Returns the number of rules that are neither off nor expired. */
 size_t rules_in_force(const struct rules *rules, int64_t now_us);
 /* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "100 per 7d calendar", "5 per 1m sliding_window", "10
@@ -507,7 +519,7 @@ struct window rule_limit_window(const struct rule_limit *limit, int64_t now_us);
 /* Returns whether the rule has `limits: given`. */
 static inline bool rule_limit_is_given(const struct rule *rule)
 {
-    return rule->limit_count == 1 && rule->limits[0].given;
+    return rule->kind->limit_count == 1 && rule->kind->limits[0].given;
 }
 bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count);
 void rule_limit_hash(const struct rule_limit *limit, struct hash *h); /* of all that rule_limits_same() compares */

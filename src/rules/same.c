@@ -39,11 +39,13 @@ static bool same_value_lists(const struct rule_values *a, const struct rule_valu
     return same;
 }
 
-static bool same_paths(const struct rule_path *a, size_t a_count, const struct rule_path *b, size_t b_count)
+static bool same_paths(const struct rule_match *a, const struct rule_match *b)
 {
-    bool same = a_count == b_count;
-    for (size_t i = 0; same && i < a_count; i++)
-        same = a[i].is_regex == b[i].is_regex && sv_eq(rule_path_text(&a[i]), rule_path_text(&b[i]));
+    bool same = a->path_count == b->path_count && a->not_path_count == b->not_path_count;
+    for (size_t i = 0; same && i < rule_path_count(a); i++) {
+        struct rule_path x = rule_path(a, i), y = rule_path(b, i);
+        same = x.is_regex == y.is_regex && sv_eq(rule_path_text(x), rule_path_text(y));
+    }
     return same;
 }
 
@@ -55,13 +57,6 @@ bool same_conditions(const struct rule_condition *a, size_t a_count, const struc
         same = a[i].attribute == b[i].attribute && a[i].presence == b[i].presence && sv_eq(a[i].name, b[i].name) &&
                same_value_lists(&a[i].is, &b[i].is) && same_value_lists(&a[i].is_not, &b[i].is_not);
     return same;
-}
-
-static bool same_match(const struct rule_match *a, const struct rule_match *b)
-{
-    return same_conditions(a->conditions, a->condition_count, b->conditions, b->condition_count) &&
-           same_paths(a->paths, a->path_count, b->paths, b->path_count) &&
-           same_paths(rule_not_paths(a), a->not_path_count, rule_not_paths(b), b->not_path_count);
 }
 
 static bool same_penalty(const struct rule_penalty *a, const struct rule_penalty *b)
@@ -77,14 +72,20 @@ bool same_short_rests(const struct rule_rest *a, const struct rule_rest *b)
            same_penalty(&a->penalty, &b->penalty) && a->reject.status == b->reject.status && sv_eq(a->file, b->file);
 }
 
-bool rule_matches_same(const struct rule *a, const struct rule *b)
+static bool same_kind(const struct rule_kind *a, const struct rule_kind *b)
 {
     const struct rule_rest *x = a->rest, *y = b->rest;
     bool plans = x->plan_count > 0;
     return a->mode == b->mode && x->expires_us == y->expires_us && a->ignore_case == b->ignore_case &&
-           same_match(&a->match, &b->match) && rule_same_by(a, b) && same_except(&x->except, &y->except) &&
+           same_conditions(a->conditions, a->condition_count, b->conditions, b->condition_count) &&
+           same_by_lists(a->by, a->by_count, b->by, b->by_count) && same_except(&x->except, &y->except) &&
            plans == (y->plan_count > 0) &&
            (!plans || (x->plan.attribute == y->plan.attribute && sv_eq(x->plan.name, y->plan.name)));
+}
+
+bool rule_matches_same(const struct rule *a, const struct rule *b)
+{
+    return same_paths(&a->match, &b->match) && (a->kind == b->kind || same_kind(a->kind, b->kind));
 }
 
 bool settings_match_same(const struct settings *a, const struct settings *b)

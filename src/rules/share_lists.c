@@ -1,5 +1,6 @@
 /* Equal lists of a set are one: most rules have the limits of many others, their conditions, and count by the same. So is
- * what few rules have, if many have the same, such as a lease. */
+ * what few rules have, if many have the same, such as a lease; and, once these are, all that rules say beside their ids and
+ * paths. */
 #include <stdlib.h>
 
 #include "base/hash.h"
@@ -8,7 +9,7 @@
 /* Nobody can make reading slow by lists with equal hashes: a list whose places are taken by others is not shared. */
 enum { SLOTS_FIRST = 64, PROBES_MAX = 64 };
 
-enum list_kind { LIST_LIMITS, LIST_BY, LIST_CONDITIONS, ONE_REST };
+enum list_kind { LIST_LIMITS, LIST_BY, LIST_CONDITIONS, ONE_REST, ONE_KIND };
 
 struct shared_list {
     const void *list; /* NULL: the slot is free */
@@ -21,6 +22,16 @@ void shared_lists_done(struct shared_lists *s)
 {
     free(s->slots);
     *s = (struct shared_lists){ 0 };
+}
+
+/* Of kinds whose lists are shared. */
+static bool same_kinds(const struct rule_kind *a, const struct rule_kind *b)
+{
+    return a->conditions == b->conditions && a->by == b->by && a->limits == b->limits && a->rest == b->rest &&
+           a->condition_count == b->condition_count && a->by_count == b->by_count && a->limit_count == b->limit_count &&
+           a->mode == b->mode && a->enabled_mode == b->enabled_mode && a->counters == b->counters &&
+           a->on_failure == b->on_failure && a->disabled == b->disabled && a->ignore_case == b->ignore_case &&
+           a->unlimited == b->unlimited;
 }
 
 static bool same_list(const struct shared_list *a, const struct shared_list *b)
@@ -36,6 +47,8 @@ static bool same_list(const struct shared_list *a, const struct shared_list *b)
         return same_conditions(a->list, a->count, b->list, b->count);
     case ONE_REST:
         return same_short_rests(a->list, b->list);
+    case ONE_KIND:
+        return same_kinds(a->list, b->list);
     }
     return false;
 }
@@ -167,5 +180,19 @@ const struct rule_rest *share_rest(struct shared_lists *s, const struct rule_res
     hash_word(&h, (uint64_t)rest->penalty.most_us);
     hash_text(&h, rest->file.ptr, rest->file.len);
     struct shared_list one = { rest, (uint32_t)hash_final(&h), 1, ONE_REST };
+    return share(s, &one);
+}
+
+const struct rule_kind *share_kind(struct shared_lists *s, const struct rule_kind *kind)
+{
+    _Static_assert(sizeof *kind == 40, "a new field is compared in same_kinds()");
+    const void *const lists[] = { kind->conditions, kind->by, kind->limits, kind->rest };
+    struct hash h;
+    hash_init(&h, &key);
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        hash_word(&h, (uintptr_t)lists[i]);
+    hash_word(&h, (uint64_t)kind->enabled_mode << 8 | (uint64_t)kind->mode << 4 | (uint64_t)kind->counters << 2 |
+                      kind->on_failure);
+    struct shared_list one = { kind, (uint32_t)hash_final(&h), 1, ONE_KIND };
     return share(s, &one);
 }

@@ -85,18 +85,18 @@ void rule_limit_hash(const struct rule_limit *l, struct hash *h)
     hash_text(h, zone.ptr, zone.len);
 }
 
-void rule_disable(struct rule *rule)
+void rule_disable(struct rule_kind *kind)
 {
-    rule->enabled_mode = rule->disabled ? rule->enabled_mode : rule->mode;
-    rule->disabled = true;
-    rule->mode = MODE_OFF;
+    kind->enabled_mode = kind->disabled ? kind->enabled_mode : kind->mode;
+    kind->disabled = true;
+    kind->mode = MODE_OFF;
 }
 
 size_t rules_in_force(const struct rules *rules, int64_t now_us)
 {
     size_t count = 0;
     for (size_t i = 0; i < rules->rule_count; i++)
-        count += rules->rules[i]->mode != MODE_OFF && rules->rules[i]->rest->expires_us > now_us;
+        count += rules->rules[i]->kind->mode != MODE_OFF && rules->rules[i]->kind->rest->expires_us > now_us;
     return count;
 }
 

@@ -247,7 +247,7 @@ static void write_limits(struct buf *out, const char *before, const struct rule_
 
 static void write_plans(struct buf *out, const struct rule *rule)
 {
-    const struct rule_rest *rest = rule->rest;
+    const struct rule_rest *rest = rule->kind->rest;
     if (rest->plan_count == 0)
         return;
     buf_add(out, SV("    plan: "));
@@ -267,11 +267,11 @@ static void write_path_item(struct buf *out, const void *item)
 {
     const struct rule_path *path = item;
     if (!path->is_regex) {
-        write_template(out, rule_path_text(path));
+        write_template(out, rule_path_text(*path));
         return;
     }
     buf_add(out, SV("{regex: "));
-    yaml_quote(out, rule_path_text(path));
+    yaml_quote(out, rule_path_text(*path));
     buf_char(out, '}');
 }
 
@@ -345,24 +345,28 @@ static void write_paths(struct buf *out, const struct rule_match *m, enum presen
 {
     if (m->path_count + m->not_path_count == 0 && presence == PRESENCE_ANY)
         return;
-    struct part is = { m->paths, m->path_count, sizeof *m->paths, write_path_item };
-    struct part is_not = { rule_not_paths(m), m->not_path_count, sizeof *m->paths, write_path_item };
+    struct rule_path only = rule_path_count(m) == 1 ? rule_path(m, 0) : (struct rule_path){ 0 };
+    const struct rule_path *list = m->alone ? &only : m->list, *others = list ? list + m->path_count : NULL;
+    struct part is = { list, m->path_count, sizeof *list, write_path_item };
+    struct part is_not = { others, m->not_path_count, sizeof *list, write_path_item };
     bool lines = is.count > 1 && is_not.count == 0 && presence == PRESENCE_ANY;
     buf_add(out, lines ? SV("      path:") : SV("      path: "));
     for (size_t i = 0; lines && i < is.count; i++) {
         buf_add(out, SV("\n        - "));
-        write_path_item(out, &m->paths[i]);
+        write_path_item(out, &list[i]);
     }
     if (!lines)
         write_condition(out, is, is_not, presence);
     buf_char(out, '\n');
 }
 
-static void write_match(struct buf *out, const struct rule_match *m)
+static void write_match(struct buf *out, const struct rule *rule)
 {
-    const struct rule_condition *method = rule_condition_of(m, ATTR_METHOD), *path = rule_condition_of(m, ATTR_PATH);
-    size_t texts = 0;
-    if (m->condition_count + m->path_count + m->not_path_count == 0)
+    const struct rule_match *m = &rule->match;
+    const struct rule_condition *conditions = rule->kind->conditions;
+    const struct rule_condition *method = rule_condition_of(rule, ATTR_METHOD), *path = rule_condition_of(rule, ATTR_PATH);
+    size_t texts = 0, count = rule->kind->condition_count;
+    if (count + rule_path_count(m) == 0)
         return;
     buf_add(out, SV("    match:\n"));
     if (method) {
@@ -372,20 +376,20 @@ static void write_match(struct buf *out, const struct rule_match *m)
         buf_add(out, list ? SV("]\n") : SV("\n"));
     }
     write_paths(out, m, path ? path->presence : PRESENCE_ANY);
-    if (m->condition_count == 0)
+    if (count == 0)
         return;
-    for (; texts < m->condition_count && !attribute_has_name(m->conditions[texts].attribute); texts++) {
-        if (&m->conditions[texts] == method || &m->conditions[texts] == path)
+    for (; texts < count && !attribute_has_name(conditions[texts].attribute); texts++) {
+        if (&conditions[texts] == method || &conditions[texts] == path)
             continue;
         buf_add(out, SV("      "));
-        write_condition_item(out, &m->conditions[texts]);
+        write_condition_item(out, &conditions[texts]);
         buf_char(out, '\n');
     }
     size_t headers = texts;
-    while (headers < m->condition_count && m->conditions[headers].attribute == ATTR_HEADER)
+    while (headers < count && conditions[headers].attribute == ATTR_HEADER)
         headers++;
-    WRITE_LIST(out, "      ", "header", m->conditions + texts, headers - texts, write_condition_item);
-    WRITE_LIST(out, "      ", "descriptor", m->conditions + headers, m->condition_count - headers, write_condition_item);
+    WRITE_LIST(out, "      ", "header", conditions + texts, headers - texts, write_condition_item);
+    WRITE_LIST(out, "      ", "descriptor", conditions + headers, count - headers, write_condition_item);
 }
 
 static void write_except(struct buf *out, const struct rule_except *e, const char *before, const char *inside)
@@ -427,7 +431,7 @@ static void write_slice(struct buf *out, uint32_t slice)
 /* A lease says that counters are shared. */
 static void write_counters(struct buf *out, const struct rule *rule)
 {
-    const struct rule_lease *lease = &rule->rest->lease;
+    const struct rule_lease *lease = &rule->kind->rest->lease;
     bool slice = lease->slice != lease_default.slice, ttl = lease->ttl_ms != lease_default.ttl_ms;
     if (lease->on && !slice && !ttl) {
         buf_add(out, SV("    lease: true\n"));
@@ -441,13 +445,13 @@ static void write_counters(struct buf *out, const struct rule *rule)
             rule_length_text(out, lease->ttl_ms * US_PER_MS);
         }
         buf_add(out, SV("}\n"));
-    } else if (rule->counters != COUNTERS_DEFAULT) {
-        buf_printf(out, "    counters: %s\n", counters_names[rule->counters]);
+    } else if (rule->kind->counters != COUNTERS_DEFAULT) {
+        buf_printf(out, "    counters: %s\n", counters_names[rule->kind->counters]);
     }
-    if (rule->on_failure != ON_FAILURE_LOCAL)
-        buf_printf(out, "    on_store_failure: %s\n", on_failure_names[rule->on_failure]);
-    if (rule->rest->hold_max_percent > 0)
-        buf_printf(out, "    hold_max: %u%%\n", rule->rest->hold_max_percent);
+    if (rule->kind->on_failure != ON_FAILURE_LOCAL)
+        buf_printf(out, "    on_store_failure: %s\n", on_failure_names[rule->kind->on_failure]);
+    if (rule->kind->rest->hold_max_percent > 0)
+        buf_printf(out, "    hold_max: %u%%\n", rule->kind->rest->hold_max_percent);
 }
 
 static void write_penalty(struct buf *out, const struct rule_penalty *p)
@@ -466,34 +470,34 @@ static void write_penalty(struct buf *out, const struct rule_penalty *p)
 void write_rule(struct buf *out, const struct rule *rule)
 {
     write_field(out, "  - ", "id", rule->id);
-    write_match(out, &rule->match);
-    if (rule->ignore_case)
+    write_match(out, rule);
+    if (rule->kind->ignore_case)
         buf_add(out, SV("    ignore_case: true\n"));
-    WRITE_LIST(out, "    ", "by", rule->by, rule->by_count, write_by_item);
+    WRITE_LIST(out, "    ", "by", rule->kind->by, rule->kind->by_count, write_by_item);
     write_plans(out, rule);
-    if (rule->unlimited)
+    if (rule->kind->unlimited)
         buf_add(out, SV("    limits: none\n"));
     else if (rule_limit_is_given(rule))
         buf_add(out, SV("    limits: given\n"));
-    else if (rule->limit_count > 0)
+    else if (rule->kind->limit_count > 0)
         buf_add(out, SV("    limits:\n"));
     if (!rule_limit_is_given(rule))
-        write_limits(out, "      ", rule->limits, rule->limit_count);
-    enum rule_mode mode = rule->disabled ? rule->enabled_mode : rule->mode;
+        write_limits(out, "      ", rule->kind->limits, rule->kind->limit_count);
+    enum rule_mode mode = rule->kind->disabled ? rule->kind->enabled_mode : rule->kind->mode;
     if (mode != MODE_ENFORCE)
         buf_printf(out, "    mode: %s\n", mode == MODE_OFF ? "\"off\"" : mode_names[mode]);
-    if (rule->disabled)
+    if (rule->kind->disabled)
         buf_add(out, SV("    enabled: false\n"));
-    if (rule->rest->expires_us != RULE_NEVER_EXPIRES) {
+    if (rule->kind->rest->expires_us != RULE_NEVER_EXPIRES) {
         char text[INSTANT_TEXT_MAX];
-        instant_text(rule->rest->expires_us, text);
+        instant_text(rule->kind->rest->expires_us, text);
         buf_printf(out, "    expires: %s\n", text);
     }
-    write_except(out, &rule->rest->except, "    ", "      ");
-    write_reject(out, &rule->rest->reject, "    ", "      ");
+    write_except(out, &rule->kind->rest->except, "    ", "      ");
+    write_reject(out, &rule->kind->rest->reject, "    ", "      ");
     write_counters(out, rule);
-    write_penalty(out, &rule->rest->penalty);
-    WRITE_LIST(out, "    ", "replaces", rule->rest->replaces, rule->rest->replace_count, write_text_item);
+    write_penalty(out, &rule->kind->rest->penalty);
+    WRITE_LIST(out, "    ", "replaces", rule->kind->rest->replaces, rule->kind->rest->replace_count, write_text_item);
 }
 
 /* ---- overrides ---- */
@@ -506,7 +510,7 @@ static void write_override(struct buf *out, const struct rule_override *o, const
     buf_add(out, SV(", by: {"));
     for (size_t i = 0; i < o->value_count; i++) {
         buf_add(out, i ? SV(", ") : SV(""));
-        write_by_item(out, &rule->by[i]);
+        write_by_item(out, &rule->kind->by[i]);
         buf_add(out, SV(": "));
         write_text(out, o->values[i]);
     }

@@ -78,17 +78,16 @@ static void add_problems(const struct rule_problem *problems, size_t count, stru
  * somebody writes one rule. */
 static void add_unmatched(const struct rule *rule, bool first, struct buf *out)
 {
-    const struct rule_match *m = &rule->match;
-    if (rule->mode != MODE_ENFORCE || m->condition_count + m->path_count + m->not_path_count > 0)
+    if (rule->kind->mode != MODE_ENFORCE || rule->kind->condition_count + rule_path_count(&rule->match) > 0)
         return;
     buf_printf(out, "%s{\"line\": %d, \"rule\": ", first ? "" : ", ", rule->line);
     buf_json(out, rule->id);
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, 4000);
     buf_add(&text, SV("match: is missing, so the rule applies to every request"));
-    for (size_t i = 0; i < rule->by_count; i++) {
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
         buf_add(&text, i ? SV(" and ") : SV(" that has "));
-        rule_by_text(&rule->by[i], &text);
+        rule_by_text(&rule->kind->by[i], &text);
     }
     buf_add(&text, SV("; say which requests it is for, or try it with `mode: shadow` first"));
     buf_add(out, SV(", \"text\": "));

@@ -47,20 +47,20 @@ static bool is_long(const struct rule_limit *limits, size_t count)
 
 static bool has_by(const struct rule *rule)
 {
-    return rule->by_count > 0;
+    return rule->kind->by_count > 0;
 }
 
 static bool has_plans(const struct rule *rule)
 {
-    return rule->rest->plan_count > 0;
+    return rule->kind->rest->plan_count > 0;
 }
 
 /* A rule that counts all requests together, with a limit of a day or longer. */
 static bool has_budget(const struct rule *rule)
 {
-    bool found = is_long(rule->limits, rule->limit_count);
-    for (size_t i = 0; i < rule->rest->plan_count; i++)
-        found = found || is_long(rule->rest->plans[i].limits, rule->rest->plans[i].limit_count);
+    bool found = is_long(rule->kind->limits, rule->kind->limit_count);
+    for (size_t i = 0; i < rule->kind->rest->plan_count; i++)
+        found = found || is_long(rule->kind->rest->plans[i].limits, rule->kind->rest->plans[i].limit_count);
     return found && !has_by(rule);
 }
 
@@ -95,7 +95,7 @@ static bool row_has(const struct source_row *row, sv query)
     buf_add(&text, row->rule);
     if (row->parsed) {
         buf_char(&text, '\n');
-        source_show_match(&row->parsed->match, &text);
+        source_show_match(row->parsed, &text);
         buf_char(&text, '\n');
         source_show_by(row->parsed, &text);
         buf_char(&text, '\n');

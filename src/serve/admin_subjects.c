@@ -125,7 +125,7 @@ static bool add_found(const struct found_subject *found, void *data)
     buf_add(out, list->count++ ? SV(",\n{\"rule\": ") : SV("\n{\"rule\": "));
     buf_json(out, found->rule->id);
     buf_add(out, SV(", \"by\": [{\"name\": \"")); /* an attribute and the name of a header need no escapes */
-    rule_by_text(&found->rule->by[0], out);
+    rule_by_text(&found->rule->kind->by[0], out);
     buf_add(out, SV("\", \"value\": "));
     buf_json(out, found->value);
     buf_printf(out, "}], \"used\": %s, \"penalised\": %s, \"overridden\": %s}",

@@ -67,11 +67,11 @@ static bool is_plain(sv text)
 
 static bool sample_of_rule(const struct rule *rule, struct sample *ret)
 {
-    const struct rule_match *match = &rule->match;
-    if (rule->mode != MODE_ENFORCE || match->condition_count != 1 || match->path_count > 0 || rule->by_count != 1)
+    const struct rule_kind *kind = rule->kind;
+    if (kind->mode != MODE_ENFORCE || kind->condition_count != 1 || rule->match.path_count > 0 || kind->by_count != 1)
         return false;
-    const struct rule_condition *condition = &match->conditions[0];
-    enum attribute by = rule->by[0].attribute;
+    const struct rule_condition *condition = &kind->conditions[0];
+    enum attribute by = rule->kind->by[0].attribute;
     if (condition->attribute != ATTR_EVENT || condition->is.count == 0 || condition->is.list[0].kind != VALUE_EQUAL ||
         !is_plain(condition->is.list[0].text) || (by != ATTR_KEY && by != ATTR_USER))
         return false;

@@ -85,7 +85,7 @@ static void warn_of_unshared(struct rule_sync *sync, const struct rules *rules)
     buf_init(&names, 2 * ALONE_NAMED_MAX * WEIR_ID_MAX);
     for (size_t i = 0; !sync->has_store && i < rules->rule_count; i++) {
         const struct rule *rule = rules->rules[i];
-        if (rule->counters != COUNTERS_SHARED || rule->mode == MODE_OFF)
+        if (rule->kind->counters != COUNTERS_SHARED || rule->kind->mode == MODE_OFF)
             continue;
         hash_text(&hash, rule->id.ptr, rule->id.len);
         if (count++ >= ALONE_NAMED_MAX)

@@ -71,14 +71,14 @@ static void gather_rules(struct weir *weir, struct stats *stats)
     const struct rules *rules = ruleset_rules(bound->ruleset);
     for (size_t i = 0; i < rules->rule_count; i++) {
         const struct rule *rule = rules->rules[i];
-        if (rule->mode == MODE_OFF)
+        if (rule->kind->mode == MODE_OFF)
             continue;
         stats_add_rule(stats, rule->id);
-        if (rule->rest->penalty.after > 0)
+        if (rule->kind->rest->penalty.after > 0)
             stats_add_penalty(stats, rule->id);
-        know_limits(stats, rule, rule->limits, rule->limit_count);
-        for (size_t k = 0; k < rule->rest->plan_count; k++)
-            know_limits(stats, rule, rule->rest->plans[k].limits, rule->rest->plans[k].limit_count);
+        know_limits(stats, rule, rule->kind->limits, rule->kind->limit_count);
+        for (size_t k = 0; k < rule->kind->rest->plan_count; k++)
+            know_limits(stats, rule, rule->kind->rest->plans[k].limits, rule->kind->rest->plans[k].limit_count);
     }
     hazard_release();
 }

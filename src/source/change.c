@@ -378,12 +378,14 @@ static int set_document(struct plan *plan, const struct set *set, const struct s
 static int keep_mode(struct plan *plan, const struct stored_row *old, struct stored_row *row)
 {
     CLEANUP(rules_freep) struct rules *before = plan_rule(plan, old), *rules = plan_rule(plan, row);
-    if (!before || !rules || rules->rules[0]->mode != MODE_OFF)
+    if (!before || !rules || rules->rules[0]->kind->mode != MODE_OFF)
         return 0;
     CLEANUP(buf_done) struct buf was, is;
     buf_init(&was, 4 * (size_t)SQL_VALUE_MAX);
     buf_init(&is, 4 * (size_t)SQL_VALUE_MAX);
-    enum rule_mode mode = rules->rules[0]->mode = before->rules[0]->mode;
+    struct rule_kind kind = *rules->rules[0]->kind;
+    enum rule_mode mode = kind.mode = before->rules[0]->kind->mode;
+    rules->rules[0]->kind = &kind; /* of both sets, nothing is kept */
     rules_write(before, &was);
     rules_write(rules, &is);
     if (!was.failed && !is.failed && sv_eq(buf_sv(&was), buf_sv(&is))) {
@@ -404,7 +406,7 @@ static int take_enabled(struct plan *plan, struct stored_row *row, bool *ret_sai
     *ret_said = rules != NULL;
     if (!rules)
         return 0;
-    row->enabled = !rules->rules[0]->disabled;
+    row->enabled = !rules->rules[0]->kind->disabled;
     return set_document(plan, &set, row, row);
 }
 
@@ -466,8 +468,8 @@ static int switch_on(struct plan *plan, struct stored_row *row)
     CLEANUP(rules_freep) struct rules *rules = plan_rule(plan, row);
     if (!rules)
         return plan->error->code;
-    bool disabled = rules->rules[0]->disabled;
-    bool off = (disabled ? rules->rules[0]->enabled_mode : rules->rules[0]->mode) == MODE_OFF;
+    bool disabled = rules->rules[0]->kind->disabled;
+    bool off = (disabled ? rules->rules[0]->kind->enabled_mode : rules->rules[0]->kind->mode) == MODE_OFF;
     int r = disabled ? set_document(plan, &enabled, row, row) : 0;
     return r == 0 && off ? set_document(plan, &enforce, row, row) : r;
 }
@@ -481,7 +483,7 @@ static int switch_off(struct plan *plan, struct stored_row *row)
         return 0;
     }
     CLEANUP(rules_freep) struct rules *rules = plan_rule(plan, row);
-    return rules && rules->rules[0]->mode == MODE_OFF ? 0 : set_document(plan, &disabled, row, row);
+    return rules && rules->rules[0]->kind->mode == MODE_OFF ? 0 : set_document(plan, &disabled, row, row);
 }
 
 static int make_enable(struct plan *plan, void *data)

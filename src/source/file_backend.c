@@ -169,7 +169,7 @@ static int keep_rows(struct source_reading *reading, const struct listing *l, st
         if (l->good[i])
             row.parsed = next_rule(reading->rules, row.rule, &rule);
         if (row.parsed)
-            row.enabled = row.parsed->mode != MODE_OFF;
+            row.enabled = row.parsed->kind->mode != MODE_OFF;
         reading->rows[reading->row_count++] = row;
     }
     return 0;

@@ -24,12 +24,12 @@ static int wrong_count(const struct plan *plan, const struct rule *rule, size_t 
 {
     CLEANUP(buf_done) struct buf names;
     buf_init(&names, RULE_BY_MAX * (RULE_BY_TEXT_MAX + 2));
-    for (size_t i = 0; i < rule->by_count; i++) {
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
         buf_add(&names, i ? SV(", ") : SV(""));
-        rule_by_text(&rule->by[i], &names);
+        rule_by_text(&rule->kind->by[i], &names);
     }
     return err_set(plan->error, WEIR_E_INVALID, "rule %.*s counts by %.*s: give %d %s, not %zu", SV_FMT(rule->id),
-                   SV_FMT(buf_sv(&names)), rule->by_count, rule->by_count == 1 ? "value" : "values", given);
+                   SV_FMT(buf_sv(&names)), rule->kind->by_count, rule->kind->by_count == 1 ? "value" : "values", given);
 }
 
 static int subject_fits(const struct plan *plan, sv text)
@@ -49,14 +49,14 @@ static int find_subject(struct plan *plan, const struct rules *rules, struct set
     const struct rule *rule = rules->rules[0];
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
-    if (set->subject.count > 1 && set->subject.count != rule->by_count)
+    if (set->subject.count > 1 && set->subject.count != rule->kind->by_count)
         return wrong_count(plan, rule, set->subject.count);
     int r = subject_fits(plan, set->subject.text);
     if (r == 0)
         r = override_subject_split(&rules->settings, rule, set->subject.text, plan->arena, set->values, plan->error);
     if (r < 0)
         return r;
-    override_subject_text(set->values, rule->by_count, &text);
+    override_subject_text(set->values, rule->kind->by_count, &text);
     set->text = plan_copy(plan, buf_sv(&text));
     return set->text.ptr && !text.failed ? subject_fits(plan, set->text) : no_memory(plan->error);
 }

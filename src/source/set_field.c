@@ -70,8 +70,8 @@ static int read_value(sv value, json_t **ret, struct weir_error *error)
 
 static void limit_names(const struct rule *rule, struct buf *out)
 {
-    for (size_t i = 0; i < rule->limit_count; i++)
-        buf_printf(out, "%slimits.%.*s", i ? ", " : "", SV_FMT(rule->limits[i].name));
+    for (size_t i = 0; i < rule->kind->limit_count; i++)
+        buf_printf(out, "%slimits.%.*s", i ? ", " : "", SV_FMT(rule->kind->limits[i].name));
 }
 
 /* Which limit is meant: the one that has this name; with no name, the only one. */
@@ -80,20 +80,20 @@ static int find_limit(const struct rule *rule, sv name, sv field, size_t *ret, s
     if (rule_limit_is_given(rule))
         return err_set(error, WEIR_E_INVALID, "rule %.*s has `limits: given`; set limits='[\"10 per 60s\"]'",
                        SV_FMT(rule->id));
-    for (size_t i = 0; i < rule->limit_count; i++) {
-        if (name.len > 0 ? sv_eq(rule->limits[i].name, name) : rule->limit_count == 1) {
+    for (size_t i = 0; i < rule->kind->limit_count; i++) {
+        if (name.len > 0 ? sv_eq(rule->kind->limits[i].name, name) : rule->kind->limit_count == 1) {
             *ret = i;
             return 0;
         }
     }
-    if (rule->unlimited)
+    if (rule->kind->unlimited)
         return err_set(error, WEIR_E_INVALID, "rule %.*s has `limits: none`; set limits='[\"10 per 60s\"]'",
                        SV_FMT(rule->id));
-    if (rule->limit_count == 0)
+    if (rule->kind->limit_count == 0)
         return err_set(
             error, WEIR_E_INVALID,
             "rule %.*s has no `limits`, only plans; set all limits of a plan, as in plans.%.*s='[\"10 per 60s\"]'",
-            SV_FMT(rule->id), SV_FMT(rule->rest->plans[0].name));
+            SV_FMT(rule->id), SV_FMT(rule->kind->rest->plans[0].name));
     CLEANUP(buf_done) struct buf names;
     buf_init(&names, 2000);
     limit_names(rule, &names);
@@ -101,7 +101,7 @@ static int find_limit(const struct rule *rule, sv name, sv field, size_t *ret, s
         return err_set(error, WEIR_E_INVALID, "rule %.*s has no limit `%.*s`; it has %.*s", SV_FMT(rule->id), SV_FMT(name),
                        SV_FMT(buf_sv(&names)));
     return err_set(error, WEIR_E_INVALID, "rule %.*s has %d limits; choose one: %.*s, followed by .%.*s", SV_FMT(rule->id),
-                   rule->limit_count, SV_FMT(buf_sv(&names)), SV_FMT(field));
+                   rule->kind->limit_count, SV_FMT(buf_sv(&names)), SV_FMT(field));
 }
 
 /* "10 per 60s" as a mapping. */
@@ -141,7 +141,7 @@ static json_t *limit_object(json_t *document, const struct rule *rule, size_t in
     }
     json_t *limit = json_array_get(limits, index);
     if (json_is_string(limit)) {
-        json_array_set_new(limits, index, long_limit(&rule->limits[index]));
+        json_array_set_new(limits, index, long_limit(&rule->kind->limits[index]));
         limit = json_array_get(limits, index);
     }
     return limit;
@@ -252,9 +252,9 @@ static int name_subject(json_t *json, const struct rule *rule, const sv *values)
     json_auto_t *by = json_object();
     CLEANUP(buf_done) struct buf name;
     buf_init(&name, RULE_BY_TEXT_MAX);
-    for (size_t i = 0; i < rule->by_count; i++) {
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
         buf_clear(&name);
-        rule_by_text(&rule->by[i], &name);
+        rule_by_text(&rule->kind->by[i], &name);
         if (name.failed || json_object_setn_new(by, name.ptr, name.len, json_stringn(values[i].ptr, values[i].len)) < 0)
             return -1;
     }

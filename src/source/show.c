@@ -20,15 +20,15 @@ static void between(struct buf *out, size_t index)
 /* "10 per 1m", or "free: 10 per 1m; pro: 100 per 1m; others: 5 per 1m". */
 void source_show_limits(const struct rule *rule, struct buf *out)
 {
-    for (size_t i = 0; i < rule->rest->plan_count; i++) {
-        buf_printf(out, "%s%.*s: ", i ? "; " : "", SV_FMT(rule->rest->plans[i].name));
-        rule_limits_text(rule->rest->plans[i].limits, rule->rest->plans[i].limit_count, out);
+    for (size_t i = 0; i < rule->kind->rest->plan_count; i++) {
+        buf_printf(out, "%s%.*s: ", i ? "; " : "", SV_FMT(rule->kind->rest->plans[i].name));
+        rule_limits_text(rule->kind->rest->plans[i].limits, rule->kind->rest->plans[i].limit_count, out);
     }
-    if (rule->rest->plan_count > 0)
-        buf_printf(out, "; others: %s", rule->limit_count == 0 ? "not limited" : "");
-    if (rule->unlimited)
+    if (rule->kind->rest->plan_count > 0)
+        buf_printf(out, "; others: %s", rule->kind->limit_count == 0 ? "not limited" : "");
+    if (rule->kind->unlimited)
         buf_add(out, SV("none"));
-    rule_limits_text(rule->limits, rule->limit_count, out);
+    rule_limits_text(rule->kind->limits, rule->kind->limit_count, out);
 }
 
 static bool is_list(const struct rule_condition *condition)
@@ -47,32 +47,33 @@ static void show_condition(const struct rule_condition *condition, struct buf *o
 
 static void show_paths(const struct rule_match *m, struct buf *out)
 {
-    for (size_t i = 0; i < (size_t)m->path_count + m->not_path_count; i++) {
-        const struct rule_path *path = &m->paths[i];
+    for (size_t i = 0; i < rule_path_count(m); i++) {
+        struct rule_path path = rule_path(m, i);
         between(out, i);
-        buf_printf(out, "%s%s%.*s", i < m->path_count ? "" : "not ", path->is_regex ? "regex " : "",
+        buf_printf(out, "%s%s%.*s", i < m->path_count ? "" : "not ", path.is_regex ? "regex " : "",
                    SV_FMT(rule_path_text(path)));
     }
 }
 
-void source_show_match(const struct rule_match *m, struct buf *out)
+void source_show_match(const struct rule *rule, struct buf *out)
 {
+    const struct rule_kind *kind = rule->kind;
     size_t start = out->len;
-    const struct rule_condition *method = rule_condition_of(m, ATTR_METHOD);
+    const struct rule_condition *method = rule_condition_of(rule, ATTR_METHOD);
     bool methods = method && is_list(method);
     for (size_t i = 0; methods && i < method->is.count; i++) {
         struct rule_values one = { &method->is.list[i], 1 };
         buf_printf(out, "%s", i ? "," : "");
         rule_values_text(&one, out);
     }
-    if (methods && m->path_count + m->not_path_count > 0)
+    if (methods && rule_path_count(&rule->match) > 0)
         buf_char(out, ' ');
-    show_paths(m, out);
-    for (size_t i = 0; i < m->condition_count; i++) {
-        if (methods && &m->conditions[i] == method)
+    show_paths(&rule->match, out);
+    for (size_t i = 0; i < kind->condition_count; i++) {
+        if (methods && &kind->conditions[i] == method)
             continue;
         between(out, out->len > start);
-        show_condition(&m->conditions[i], out);
+        show_condition(&kind->conditions[i], out);
     }
     if (out->len == start)
         buf_add(out, SV("everything"));
@@ -80,11 +81,11 @@ void source_show_match(const struct rule_match *m, struct buf *out)
 
 void source_show_by(const struct rule *rule, struct buf *out)
 {
-    for (size_t i = 0; i < rule->by_count; i++) {
+    for (size_t i = 0; i < rule->kind->by_count; i++) {
         between(out, i);
-        rule_by_text(&rule->by[i], out);
+        rule_by_text(&rule->kind->by[i], out);
     }
-    if (rule->by_count == 0)
+    if (rule->kind->by_count == 0)
         buf_add(out, SV("all together"));
 }
 
@@ -97,7 +98,7 @@ const char *source_row_state(const struct source_row *row, int64_t now_us)
         return "disabled";
     if (!rule)
         return "bad";
-    return rule->rest->expires_us <= now_us ? "expired" : mode_names[rule->mode];
+    return rule->kind->rest->expires_us <= now_us ? "expired" : mode_names[rule->kind->mode];
 }
 
 bool source_problem_is_of(const struct source_problem *problem, const struct source_row *row)
@@ -273,7 +274,7 @@ static void add_summary_json(const struct rule *rule, struct buf *out)
     source_show_limits(rule, &text);
     add_field(out, "limits", buf_sv(&text));
     buf_clear(&text);
-    source_show_match(&rule->match, &text);
+    source_show_match(rule, &text);
     add_field(out, "match", buf_sv(&text));
     buf_clear(&text);
     source_show_by(rule, &text);
@@ -324,10 +325,10 @@ static void add_by(const struct source_reading *reading, const struct rule_overr
 {
     const struct rule *rule = rule_of(reading, override);
     buf_add(out, SV(",\"by\":["));
-    for (size_t i = 0; rule && i < rule->by_count && i < override->value_count; i++) {
+    for (size_t i = 0; rule && i < rule->kind->by_count && i < override->value_count; i++) {
         CLEANUP(buf_done) struct buf name;
         buf_init(&name, RULE_BY_TEXT_MAX);
-        rule_by_text(&rule->by[i], &name);
+        rule_by_text(&rule->kind->by[i], &name);
         buf_add(out, i ? SV(",{\"name\":") : SV("{\"name\":"));
         buf_json(out, buf_sv(&name));
         add_field(out, "value", override->values[i]);

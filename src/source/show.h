@@ -8,7 +8,7 @@
 
 /* "10 per 1m, 100 per day (UTC)"; "GET,POST /entity/#"; "user, ip". */
 void source_show_limits(const struct rule *rule, struct buf *out);
-void source_show_match(const struct rule_match *match, struct buf *out);
+void source_show_match(const struct rule *rule, struct buf *out);
 void source_show_by(const struct rule *rule, struct buf *out);
 
 /* "bad", "disabled", "expired", or the rule's mode. All of them, up to NULL: source_row_states. */

@@ -189,33 +189,35 @@ int call_take_column(sv field, const struct sql_value *from, struct sql_value *t
 /* ---- back ---- */
 
 /* The method of a call; empty: any. */
-static sv method_of(const struct rule_match *m)
+static sv method_of(const struct rule *rule)
 {
-    const struct rule_condition *method = rule_condition_of(m, ATTR_METHOD);
+    const struct rule_condition *method = rule_condition_of(rule, ATTR_METHOD);
     return method && method->is.count > 0 ? method->is.list[0].text : (sv){ 0 };
 }
 
 /* No condition but one method and one template. */
-static bool is_call(const struct rule_match *m)
+static bool is_call(const struct rule *rule)
 {
-    const struct rule_condition *method = rule_condition_of(m, ATTR_METHOD);
+    const struct rule_match *m = &rule->match;
+    const struct rule_condition *method = rule_condition_of(rule, ATTR_METHOD);
     bool one = !method || (method->is.count == 1 && method->is.list[0].kind == VALUE_EQUAL && method->is_not.count == 0 &&
                            method->presence == PRESENCE_ANY);
-    return one && m->condition_count == (method ? 1 : 0) && m->path_count == 1 && !m->paths[0].is_regex &&
+    return one && rule->kind->condition_count == (method ? 1 : 0) && m->path_count == 1 && !rule_path(m, 0).is_regex &&
            m->not_path_count == 0;
 }
 
 static bool fits(const struct rule *rule)
 {
-    const struct rule_reject *j = &rule->rest->reject;
-    const struct rule_limit *l = rule->limits;
-    return rule->limit_count == 1 && rule->rest->plan_count == 0 && l->algorithm == LIMIT_FIXED_WINDOW && !l->named &&
-           l->cost_unit.len == 0 && l->per_us % US_PER_S == 0 && rule->by_count == 1 &&
-           rule->by[0].attribute == ATTR_USER && is_call(&rule->match) && !rule->ignore_case &&
-           rule->mode == MODE_ENFORCE && rule->rest->except.ip_count + rule->rest->except.user_count == 0 && !j->status &&
-           !j->has_body && j->content_type.len == 0 && j->header_count == 0 && rule->counters == COUNTERS_DEFAULT &&
-           rule->on_failure == ON_FAILURE_LOCAL && rule->rest->hold_max_percent == 0 && rule->rest->penalty.after == 0 &&
-           rule->rest->replace_count == 0;
+    const struct rule_reject *j = &rule->kind->rest->reject;
+    const struct rule_limit *l = rule->kind->limits;
+    return rule->kind->limit_count == 1 && rule->kind->rest->plan_count == 0 && l->algorithm == LIMIT_FIXED_WINDOW &&
+           !l->named && l->cost_unit.len == 0 && l->per_us % US_PER_S == 0 && rule->kind->by_count == 1 &&
+           rule->kind->by[0].attribute == ATTR_USER && is_call(rule) && !rule->kind->ignore_case &&
+           rule->kind->mode == MODE_ENFORCE &&
+           rule->kind->rest->except.ip_count + rule->kind->rest->except.user_count == 0 && !j->status && !j->has_body &&
+           j->content_type.len == 0 && j->header_count == 0 && rule->kind->counters == COUNTERS_DEFAULT &&
+           rule->kind->on_failure == ON_FAILURE_LOCAL && rule->kind->rest->hold_max_percent == 0 &&
+           rule->kind->rest->penalty.after == 0 && rule->kind->rest->replace_count == 0;
 }
 
 static struct sql_value number_value(struct arena *arena, int64_t number)
@@ -235,12 +237,11 @@ static struct sql_value expiry_value(struct arena *arena, int64_t us)
 
 static struct sql_value call_value(const struct rule *rule, struct arena *arena)
 {
-    const struct rule_match *m = &rule->match;
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, 64 << 10);
-    if (method_of(m).len > 0)
-        buf_printf(&text, "%.*s ", SV_FMT(method_of(m)));
-    buf_add(&text, rule_path_text(&m->paths[0]));
+    if (method_of(rule).len > 0)
+        buf_printf(&text, "%.*s ", SV_FMT(method_of(rule)));
+    buf_add(&text, rule_path_text(rule_path(&rule->match, 0)));
     return (struct sql_value){ .text = arena_copy(arena, buf_sv(&text)) };
 }
 
@@ -255,10 +256,9 @@ void call_write(struct stored_row *row, struct sql_value path, uint64_t max, int
 
 bool call_same(const struct rule *a, const struct rule *b, bool ignore_case)
 {
-    const struct rule_match *x = &a->match, *y = &b->match;
-    if (!is_call(x) || !is_call(y) || !sv_eq(method_of(x), method_of(y)))
+    if (!is_call(a) || !is_call(b) || !sv_eq(method_of(a), method_of(b)))
         return false;
-    sv p = rule_path_text(&x->paths[0]), q = rule_path_text(&y->paths[0]);
+    sv p = rule_path_text(rule_path(&a->match, 0)), q = rule_path_text(rule_path(&b->match, 0));
     return ignore_case ? sv_eq_nocase(p, q) : sv_eq(p, q);
 }
 
@@ -287,11 +287,11 @@ int call_from_rule(const struct rule *rule, const struct stored_row *old, const 
                        SV_FMT(rule->id));
     /* As it was written, where it is the same call. */
     bool same = old_rule && call_same(rule, old_rule, false);
-    uint64_t max = rule->limits[0].max;
+    uint64_t max = rule->kind->limits[0].max;
     struct sql_value call = same ? old->call[CALL_PATH] : call_value(rule, arena);
-    int r = call_bounds(same ? SV("") : call.text, old_rule && old_rule->limits[0].max == max ? 0 : max, error);
+    int r = call_bounds(same ? SV("") : call.text, old_rule && old_rule->kind->limits[0].max == max ? 0 : max, error);
     if (r < 0)
         return r;
-    call_write(row, call, max, rule->limits[0].per_us, rule->rest->expires_us, arena);
+    call_write(row, call, max, rule->kind->limits[0].per_us, rule->kind->rest->expires_us, arena);
     return call_read(row, arena, error);
 }

@@ -75,10 +75,10 @@ static const struct rule *rule(const char *id)
 
 static void assert_limit(const struct rule *r, enum limit_algorithm algorithm, uint32_t max, int64_t per_s)
 {
-    assert_int_equal(r->limit_count, 1);
-    assert_int_equal(r->limits[0].algorithm, algorithm);
-    assert_int_equal(r->limits[0].max, max);
-    assert_int_equal(r->limits[0].per_us, per_s * US_PER_S);
+    assert_int_equal(r->kind->limit_count, 1);
+    assert_int_equal(r->kind->limits[0].algorithm, algorithm);
+    assert_int_equal(r->kind->limits[0].max, max);
+    assert_int_equal(r->kind->limits[0].per_us, per_s * US_PER_S);
 }
 
 static void test_everything(void **state)
@@ -100,13 +100,13 @@ static void test_everything(void **state)
     assert_limit(rule("hodor-sub-1-ip"), LIMIT_FIXED_WINDOW, 5, 30);
     assert_limit(rule("hodor-sub-2"), LIMIT_FIXED_WINDOW, 1, 30);
     assert_limit(rule("hodor-sub-2-user"), LIMIT_FIXED_WINDOW, 2, 30);
-    assert_int_equal(rule("hodor")->by_count, 0);
-    assert_int_equal(rule("hodor-ip")->by[0].attribute, ATTR_IP);
-    assert_int_equal(rule("hodor-user")->by[0].attribute, ATTR_USER);
+    assert_int_equal(rule("hodor")->kind->by_count, 0);
+    assert_int_equal(rule("hodor-ip")->kind->by[0].attribute, ATTR_IP);
+    assert_int_equal(rule("hodor-user")->kind->by[0].attribute, ATTR_USER);
     assert_int_equal(rule("hodor")->match.path_count, 2);
-    assert_true(rule("hodor")->match.paths[1].is_regex);
-    assert_sv(rule_path_text(&rule("hodor")->match.paths[0]), "^/api/.*");
-    assert_sv(rule_path_text(&rule("hodor-sub-1-ip")->match.paths[0]), "^/login$");
+    assert_true(rule_path(&rule("hodor")->match, 1).is_regex);
+    assert_sv(rule_path_text(rule_path(&rule("hodor")->match, 0)), "^/api/.*");
+    assert_sv(rule_path_text(rule_path(&rule("hodor-sub-1-ip")->match, 0)), "^/login$");
     assert_true(rules->settings.ignore_case);
     says("Drogon treats /API as /api");
     assert_int_equal(rules->settings.trusted_proxy_count, 2);
@@ -144,7 +144,7 @@ static void test_yaml(void **state)
     convert("# Drogon\nplugins:\n  - name: drogon::plugin::Hodor\n    config:\n      algorithm: fixed_window\n      urls: "
             "['^/a\\d+$']\n"
             "      ip_capacity: 3\n      sub_limits:\n        - urls:\n            - /b\n          capacity: 9\n");
-    assert_sv(rule_path_text(&rule("hodor-ip")->match.paths[0]), "^/a\\d+$");
+    assert_sv(rule_path_text(rule_path(&rule("hodor-ip")->match, 0)), "^/a\\d+$");
     assert_limit(rule("hodor-sub-1"), LIMIT_FIXED_WINDOW, 9, 60);
 }
 
@@ -187,7 +187,7 @@ static void test_last_slash(void **state)
         char text[300];
         snprintf(text, sizeof text, PLUGIN("{\"capacity\":1,\"urls\":[\"%s\"]}"), cases[i].url);
         convert(text);
-        assert_sv(rule_path_text(&rule("hodor")->match.paths[0]), cases[i].regex);
+        assert_sv(rule_path_text(rule_path(&rule("hodor")->match, 0)), cases[i].regex);
     }
 }
 
@@ -200,7 +200,7 @@ static void test_odd_text(void **state)
     convert(PLUGIN("{\"capacity\":1,\"a\\nrules: [1]\":1,\"b\\rc\\u0085d\":2}"));
     assert_int_equal(rules->rule_count, 1);
     convert(PLUGIN("{\"capacity\":1,\"urls\":[\"/a\\\"b\\\\.c\"]}"));
-    assert_sv(rule_path_text(&rule("hodor")->match.paths[0]), "/a\"b\\.c");
+    assert_sv(rule_path_text(rule_path(&rule("hodor")->match, 0)), "/a\"b\\.c");
 }
 
 static void test_errors(void **state)

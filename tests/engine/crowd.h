@@ -95,7 +95,7 @@ static inline void count_rule(const struct explained_rule *rule, void *data)
     struct counts *counts = data;
     if (rule->reason != MATCH_YES)
         return;
-    for (size_t i = 0; i < rule->rule->limit_count; i++) {
+    for (size_t i = 0; i < rule->rule->kind->limit_count; i++) {
         uint32_t used = rule->limits[i].limit.capacity - rule->limits[i].report.remaining;
         switch (rule->limits[i].spec->name.ptr[0]) {
         case 'x':

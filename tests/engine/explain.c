@@ -34,9 +34,9 @@ static void tell_rule(const struct explained_rule *rule, void *data)
         add(s, " %.*s\n", SV_FMT(rule->detail));
         return;
     }
-    for (size_t i = 0; i < rule->rule->by_count; i++)
+    for (size_t i = 0; i < rule->rule->kind->by_count; i++)
         add(s, " <%.*s>", SV_FMT(rule->by[i]));
-    for (size_t i = 0; i < rule->rule->limit_count; i++) {
+    for (size_t i = 0; i < rule->rule->kind->limit_count; i++) {
         const struct explained_limit *l = &rule->limits[i];
         add(s, " %.*s %s left %llu retry %lld", SV_FMT(l->spec->name), l->fits ? "fits" : "full",
             (unsigned long long)l->report.remaining, (long long)l->report.retry_after_us);

@@ -241,7 +241,7 @@ static void test_headers(void **state)
     check(" one two by plain");
     struct facts facts;
     facts_init(&facts, ruleset, &request, WEIR_STR(""));
-    assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[2]->by), SV("k1")));
+    assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[2]->kind->by), SV("k1")));
 }
 
 /* What the rules make of a header that is there with these values, and which one they refuse the request for. */
@@ -305,7 +305,7 @@ static void test_which_of_two(void **state)
         request.header_count = 4;
         struct facts facts;
         facts_init(&facts, ruleset, &request, WEIR_STR(""));
-        assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[2]->by), weir_str(cases[i].want)));
+        assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[2]->kind->by), weir_str(cases[i].want)));
     }
 }
 
@@ -362,8 +362,8 @@ static void test_blanks(void **state)
     struct facts facts;
     facts_init(&facts, ruleset, &request, WEIR_STR("\tann b "));
     assert_true(sv_eq(facts.user, SV("\tann b ")));
-    assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[0]->by), SV("\tk")));
-    assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[1]->by), SV("POST")));
+    assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[0]->kind->by), SV("\tk")));
+    assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[1]->kind->by), SV("POST")));
 }
 
 static void test_except(void **state)
@@ -577,7 +577,7 @@ static void test_bad_rules(void **state)
         struct rules_report report = { 0 };
         struct rules *rules = rules_read(SV("rules:\n- { id: bad, match: { path: /x }, limits: [1 per 1s] }\n"), &report);
         rules_report_done(&report);
-        rules->rules[0]->match.paths = &paths[i];
+        rules->rules[0]->match = (struct rule_match){ .list = &paths[i], .path_count = 1 };
         struct ruleset *none = NULL;
         struct weir_error error;
         assert_int_equal(ruleset_new(&none, rules, &error), WEIR_E_RULES);

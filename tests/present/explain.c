@@ -74,7 +74,7 @@ static void tell_rule(const struct explained_rule *rule, void *data)
     explain_note_penalty(rule, &s->penalty);
     explain_subject(rule, &line);
     end_line(s, &line);
-    for (size_t i = 0; i < rule->rule->limit_count; i++) {
+    for (size_t i = 0; i < rule->rule->kind->limit_count; i++) {
         explain_usage(rule, &rule->limits[i], &line);
         end_line(s, &line);
     }

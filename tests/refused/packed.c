@@ -26,7 +26,8 @@ static struct subject subject_of(const char *header, const char *value, const st
 {
     struct subject subject;
     struct rule_by by = { .attribute = header ? ATTR_HEADER : ATTR_KEY, .name = header ? weir_str(header) : (sv){ 0 } };
-    struct rule rule = { .id = SV("ocr"), .by = &by, .by_count = 1 };
+    struct rule_kind kind = { .by = &by, .by_count = 1 };
+    struct rule rule = { .id = SV("ocr"), .kind = &kind };
     subject_fill(&subject, &rule, &(struct weir_str){ value, strlen(value) }, key);
     return subject;
 }

@@ -13,7 +13,8 @@ static struct penalised_entry entry(const char *rule, const char *user, int64_t 
 {
     static const struct hash_key key = { 1, 2 };
     struct rule_by by = { .attribute = ATTR_USER };
-    struct rule r = { .id = weir_str(rule), .by = &by, .by_count = 1 };
+    struct rule_kind kind = { .by = &by, .by_count = 1 };
+    struct rule r = { .id = weir_str(rule), .kind = &kind };
     struct weir_str value = weir_str(user);
     struct penalised_entry e = { .hash = (uint64_t)ends_us, .ends_us = ends_us };
     subject_fill(&e.subject, &r, &value, &key);

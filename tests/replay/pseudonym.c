@@ -156,11 +156,11 @@ static void test_shared_conditions_are_hashed_once(void **state)
     struct rules *rules = read_rules("rules:\n"
                                      "- { id: a, match: { path: /a, user: [ann, bob] }, limits: 1 per 1h }\n"
                                      "- { id: b, match: { path: /b, user: [ann, bob] }, limits: 1 per 1h }\n");
-    assert_ptr_equal(rules->rules[0]->match.conditions, rules->rules[1]->match.conditions);
+    assert_ptr_equal(rules->rules[0]->kind->conditions, rules->rules[1]->kind->conditions);
     assert_true(pseudonym_rules(&key, rules, note, NULL));
     for (size_t i = 0; i < 2; i++) {
         char text[PSEUDONYM_TEXT_MAX];
-        const struct rule_values *is = &rules->rules[i]->match.conditions[0].is;
+        const struct rule_values *is = &rules->rules[i]->kind->conditions[0].is;
         assert_int_equal(is->count, 2);
         pseudonym_text(pseudonym_hash(&key, ATTR_USER, SV("ann")), text);
         assert_true(sv_eq(is->list[0].text, weir_str(text)));

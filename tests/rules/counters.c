@@ -64,13 +64,13 @@ static void good_values(void **state)
         const struct good *c = &cases[i];
         struct reading r = rule_of(c->text);
         const struct rule *rule = r.rules->rules[0];
-        struct rule wanted = { .counters = c->counters,
-                               .on_failure = c->on_failure,
-                               .rest = &(struct rule_rest){ .lease = c->lease } };
+        struct rule_rest rest = { .lease = c->lease };
+        struct rule_kind kind = { .counters = c->counters, .on_failure = c->on_failure, .rest = &rest };
+        struct rule wanted = { .kind = &kind };
         if (!counters_equal(rule, &wanted) || r.text.len > 0)
-            fail_msg("%s: counters %d, lease %d %u %u, on_failure %d, %s", c->text, (int)rule->counters,
-                     rule->rest->lease.on, rule->rest->lease.slice, rule->rest->lease.ttl_ms, (int)rule->on_failure,
-                     r.text.ptr);
+            fail_msg("%s: counters %d, lease %d %u %u, on_failure %d, %s", c->text, (int)rule->kind->counters,
+                     rule->kind->rest->lease.on, rule->kind->rest->lease.slice, rule->kind->rest->lease.ttl_ms,
+                     (int)rule->kind->on_failure, r.text.ptr);
         struct buf out;
         buf_init(&out, 1000);
         rules_write(r.rules, &out);
@@ -195,7 +195,7 @@ static void holds(void **state)
     } good[] = { { "hold_max: 50%", 50 }, { "hold_max: '1 %'", 1 }, { "hold_max: 100%", 100 }, { "hold_max: ~", 0 } };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         struct reading r = rule_of(good[i].text);
-        assert_int_equal(r.rules->rules[0]->rest->hold_max_percent, good[i].percent);
+        assert_int_equal(r.rules->rules[0]->kind->rest->hold_max_percent, good[i].percent);
         struct buf out;
         buf_init(&out, 1000);
         rules_write(r.rules, &out);
@@ -232,8 +232,8 @@ static void copies_have_them(void **state)
     struct rules *copy = rules_copy(r.rules);
     assert_non_null(copy);
     assert_true(rules_equal(r.rules, copy));
-    assert_int_equal(copy->rules[0]->rest->lease.slice, 100);
-    assert_int_equal(copy->rules[0]->rest->hold_max_percent, 7);
+    assert_int_equal(copy->rules[0]->kind->rest->lease.slice, 100);
+    assert_int_equal(copy->rules[0]->kind->rest->hold_max_percent, 7);
     rules_free(copy);
     reading_done(&r);
 }

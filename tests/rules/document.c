@@ -181,8 +181,8 @@ static void aliases_stand_for_values(void **state)
     struct reading r = good_reading("rules:\n"
                                     "  - { id: a, by: &who [user, ip], limits: &l [ 1 per 1s ] }\n"
                                     "  - { id: b, by: *who, limits: *l }\n");
-    assert_int_equal(r.rules->rules[1]->by_count, 2);
-    assert_int_equal(r.rules->rules[1]->limits[0].max, 1);
+    assert_int_equal(r.rules->rules[1]->kind->by_count, 2);
+    assert_int_equal(r.rules->rules[1]->kind->limits[0].max, 1);
     reading_done(&r);
 }
 

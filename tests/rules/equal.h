@@ -38,21 +38,21 @@ static inline bool values_equal(const struct rule_values *a, const struct rule_v
     return equal;
 }
 
-static inline bool paths_equal(const struct rule_path *a, size_t a_count, const struct rule_path *b, size_t b_count)
+static inline bool paths_equal(const struct rule_match *a, const struct rule_match *b)
 {
-    bool equal = a_count == b_count;
-    for (size_t i = 0; equal && i < a_count; i++)
-        equal = a[i].is_regex == b[i].is_regex && sv_eq(rule_path_text(&a[i]), rule_path_text(&b[i]));
+    bool equal = a->path_count == b->path_count && a->not_path_count == b->not_path_count;
+    for (size_t i = 0; equal && i < rule_path_count(a); i++) {
+        struct rule_path x = rule_path(a, i), y = rule_path(b, i);
+        equal = x.is_regex == y.is_regex && sv_eq(rule_path_text(x), rule_path_text(y));
+    }
     return equal;
 }
 
-static inline bool match_equal(const struct rule_match *a, const struct rule_match *b)
+static inline bool match_equal(const struct rule *a, const struct rule *b)
 {
-    bool equal = a->condition_count == b->condition_count &&
-                 paths_equal(a->paths, a->path_count, b->paths, b->path_count) &&
-                 paths_equal(rule_not_paths(a), a->not_path_count, rule_not_paths(b), b->not_path_count);
-    for (size_t i = 0; equal && i < a->condition_count; i++) {
-        const struct rule_condition *x = &a->conditions[i], *y = &b->conditions[i];
+    bool equal = a->kind->condition_count == b->kind->condition_count && paths_equal(&a->match, &b->match);
+    for (size_t i = 0; equal && i < a->kind->condition_count; i++) {
+        const struct rule_condition *x = &a->kind->conditions[i], *y = &b->kind->conditions[i];
         equal = x->attribute == y->attribute && sv_eq(x->name, y->name) && x->presence == y->presence &&
                 values_equal(&x->is, &y->is) && values_equal(&x->is_not, &y->is_not);
     }
@@ -77,13 +77,14 @@ static inline bool limits_equal(const struct rule_limit *a, size_t a_count, cons
 
 static inline bool plans_equal(const struct rule *a, const struct rule *b)
 {
-    bool equal = a->rest->plan_count == b->rest->plan_count && a->ignore_case == b->ignore_case;
-    if (equal && a->rest->plan_count > 0)
-        equal = a->rest->plan.attribute == b->rest->plan.attribute && sv_eq(a->rest->plan.name, b->rest->plan.name);
-    for (size_t i = 0; equal && i < a->rest->plan_count; i++)
-        equal = sv_eq(a->rest->plans[i].name, b->rest->plans[i].name) &&
-                limits_equal(a->rest->plans[i].limits, a->rest->plans[i].limit_count, b->rest->plans[i].limits,
-                             b->rest->plans[i].limit_count);
+    bool equal = a->kind->rest->plan_count == b->kind->rest->plan_count && a->kind->ignore_case == b->kind->ignore_case;
+    if (equal && a->kind->rest->plan_count > 0)
+        equal = a->kind->rest->plan.attribute == b->kind->rest->plan.attribute &&
+                sv_eq(a->kind->rest->plan.name, b->kind->rest->plan.name);
+    for (size_t i = 0; equal && i < a->kind->rest->plan_count; i++)
+        equal = sv_eq(a->kind->rest->plans[i].name, b->kind->rest->plans[i].name) &&
+                limits_equal(a->kind->rest->plans[i].limits, a->kind->rest->plans[i].limit_count,
+                             b->kind->rest->plans[i].limits, b->kind->rest->plans[i].limit_count);
     return equal;
 }
 
@@ -109,24 +110,29 @@ static inline bool reject_equal(const struct rule_reject *a, const struct rule_r
 
 static inline bool counters_equal(const struct rule *a, const struct rule *b)
 {
-    return a->counters == b->counters && a->on_failure == b->on_failure && a->rest->lease.on == b->rest->lease.on &&
-           a->rest->lease.slice == b->rest->lease.slice && a->rest->lease.ttl_ms == b->rest->lease.ttl_ms &&
-           a->rest->penalty.after == b->rest->penalty.after && a->rest->penalty.grow == b->rest->penalty.grow &&
-           a->rest->penalty.within_us == b->rest->penalty.within_us && a->rest->penalty.for_us == b->rest->penalty.for_us &&
-           a->rest->penalty.most_us == b->rest->penalty.most_us && a->rest->hold_max_percent == b->rest->hold_max_percent &&
-           a->unlimited == b->unlimited &&
-           texts_equal(a->rest->replaces, a->rest->replace_count, b->rest->replaces, b->rest->replace_count);
+    return a->kind->counters == b->kind->counters && a->kind->on_failure == b->kind->on_failure &&
+           a->kind->rest->lease.on == b->kind->rest->lease.on && a->kind->rest->lease.slice == b->kind->rest->lease.slice &&
+           a->kind->rest->lease.ttl_ms == b->kind->rest->lease.ttl_ms &&
+           a->kind->rest->penalty.after == b->kind->rest->penalty.after &&
+           a->kind->rest->penalty.grow == b->kind->rest->penalty.grow &&
+           a->kind->rest->penalty.within_us == b->kind->rest->penalty.within_us &&
+           a->kind->rest->penalty.for_us == b->kind->rest->penalty.for_us &&
+           a->kind->rest->penalty.most_us == b->kind->rest->penalty.most_us &&
+           a->kind->rest->hold_max_percent == b->kind->rest->hold_max_percent && a->kind->unlimited == b->kind->unlimited &&
+           texts_equal(a->kind->rest->replaces, a->kind->rest->replace_count, b->kind->rest->replaces,
+                       b->kind->rest->replace_count);
 }
 
 static inline bool rule_equal(const struct rule *a, const struct rule *b)
 {
-    bool equal = sv_eq(a->id, b->id) && a->mode == b->mode && a->rest->expires_us == b->rest->expires_us &&
-                 match_equal(&a->match, &b->match) && a->ignore_case == b->ignore_case && a->by_count == b->by_count &&
-                 plans_equal(a, b) && limits_equal(a->limits, a->limit_count, b->limits, b->limit_count) &&
-                 except_equal(&a->rest->except, &b->rest->except) && reject_equal(&a->rest->reject, &b->rest->reject) &&
-                 counters_equal(a, b);
-    for (size_t i = 0; equal && i < a->by_count; i++)
-        equal = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].name, b->by[i].name);
+    bool equal =
+        sv_eq(a->id, b->id) && a->kind->mode == b->kind->mode && a->kind->rest->expires_us == b->kind->rest->expires_us &&
+        match_equal(a, b) && a->kind->ignore_case == b->kind->ignore_case && a->kind->by_count == b->kind->by_count &&
+        plans_equal(a, b) && limits_equal(a->kind->limits, a->kind->limit_count, b->kind->limits, b->kind->limit_count) &&
+        except_equal(&a->kind->rest->except, &b->kind->rest->except) &&
+        reject_equal(&a->kind->rest->reject, &b->kind->rest->reject) && counters_equal(a, b);
+    for (size_t i = 0; equal && i < a->kind->by_count; i++)
+        equal = a->kind->by[i].attribute == b->kind->by[i].attribute && sv_eq(a->kind->by[i].name, b->kind->by[i].name);
     return equal;
 }
 

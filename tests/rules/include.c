@@ -107,10 +107,10 @@ static void rules_of_all_files(void **state)
     struct whole w = read_whole("include: two.json\n");
     assert_int_equal(w.reading.rules->settings.ipv6_prefix, 48);
     assert_int_equal(w.reading.rules->rules[3]->line, 3);
-    assert_true(sv_eq(w.reading.rules->rules[3]->rest->file, weir_str(at("d/a.yaml"))));
+    assert_true(sv_eq(w.reading.rules->rules[3]->kind->rest->file, weir_str(at("d/a.yaml"))));
     /* Rules of one file share what says so; those of others do not. */
-    assert_ptr_equal(w.reading.rules->rules[2]->rest, w.reading.rules->rules[3]->rest);
-    assert_ptr_not_equal(w.reading.rules->rules[1]->rest, w.reading.rules->rules[2]->rest);
+    assert_ptr_equal(w.reading.rules->rules[2]->kind->rest, w.reading.rules->rules[3]->kind->rest);
+    assert_ptr_not_equal(w.reading.rules->rules[1]->kind->rest, w.reading.rules->rules[2]->kind->rest);
     assert_int_equal(w.reading.rules->problem_count, 1);
     assert_int_equal(w.included.count, 5);
     whole_done(&w);

@@ -10,7 +10,7 @@ static void expect_rules(const struct rules *rules, const char *expected)
     buf_add(&text, SV(""));
     for (size_t i = 0; i < rules->rule_count; i++)
         buf_printf(&text, "%s%.*s%llu", i ? " " : "", SV_FMT(rules->rules[i]->id),
-                   (unsigned long long)rules->rules[i]->limits[0].max);
+                   (unsigned long long)rules->rules[i]->kind->limits[0].max);
     assert_string_equal(text.ptr, expected);
     buf_done(&text);
 }
@@ -100,7 +100,7 @@ static void many_bad_rules_come_back(void **state)
     assert_int_equal(fresh.rules->rule_count, 3000);
     for (size_t i = 0; i < 3000; i++) {
         assert_true(sv_eq(fresh.rules->rules[i]->id, last.rules->rules[i]->id));
-        assert_int_equal(fresh.rules->rules[i]->limits[0].max, i % 3 ? 1 : 2);
+        assert_int_equal(fresh.rules->rules[i]->kind->limits[0].max, i % 3 ? 1 : 2);
     }
     reading_done(&last);
     reading_done(&fresh);
@@ -135,7 +135,7 @@ static void every_part_is_copied(void **state)
     reading_done(&last); /* what still points there is found by the sanitizer */
     rules_write(copy.rules, &after);
     assert_string_equal(before.ptr, after.ptr);
-    assert_int_equal(tz_span_at(&copy.rules->rules[0]->limits[0].zone->tz, 1700000000).utoff_s, 9 * 3600);
+    assert_int_equal(tz_span_at(&copy.rules->rules[0]->kind->limits[0].zone->tz, 1700000000).utoff_s, 9 * 3600);
     buf_done(&before);
     buf_done(&after);
     reading_done(&copy);

@@ -49,7 +49,7 @@ static void lengths_of_the_short_form(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct reading r = limits_of(cases[i].text);
-        const struct rule_limit *l = r.rules->rules[0]->limits;
+        const struct rule_limit *l = r.rules->rules[0]->kind->limits;
         assert_int_equal(l->algorithm, LIMIT_TOKEN_BUCKET);
         assert_int_equal(l->max, cases[i].max);
         assert_int_equal(l->burst, cases[i].burst);
@@ -75,7 +75,7 @@ static void calendar_units_of_both_forms(void **state)
             snprintf(text, sizeof text, forms[form], units[unit]);
 #pragma GCC diagnostic pop
             struct reading r = limits_of(text);
-            const struct rule_limit *l = r.rules->rules[0]->limits;
+            const struct rule_limit *l = r.rules->rules[0]->kind->limits;
             assert_int_equal(l->algorithm, LIMIT_CALENDAR);
             assert_int_equal(l->unit, unit);
             assert_int_equal(l->max, 100);
@@ -107,7 +107,7 @@ static void calendar_lengths(void **state)
         char text[100];
         snprintf(text, sizeof text, "{ calendar: %s, max: 5%s }", cases[i].text, i % 2 ? ", algorithm: calendar" : "");
         struct reading r = limits_of(text);
-        const struct rule_limit *l = r.rules->rules[0]->limits;
+        const struct rule_limit *l = r.rules->rules[0]->kind->limits;
         assert_int_equal(l->algorithm, LIMIT_CALENDAR);
         assert_int_equal(l->unit, CALENDAR_LENGTH);
         assert_int_equal(l->per_us, cases[i].per_us);
@@ -125,8 +125,8 @@ static void long_forms(void **state)
                   "  { algorithm: sliding_window, max: 5, per: 2 m }, { max: 6, per: 1s, burst: 60, name: 12 },"
                   "  { calendar: week, max: 7, tz: Asia/Kolkata, week_start: sunday } ]");
     const struct rule *rule = r.rules->rules[0];
-    const struct rule_limit *l = rule->limits;
-    assert_int_equal(rule->limit_count, 5);
+    const struct rule_limit *l = rule->kind->limits;
+    assert_int_equal(rule->kind->limit_count, 5);
     assert_int_equal(l[0].per_us, DAY_US);
     assert_int_equal(l[0].burst, 3);
     assert_int_equal(l[1].algorithm, LIMIT_FIXED_WINDOW);
@@ -170,7 +170,7 @@ static void texts_for_people(void **state)
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct buf text;
         buf_init(&text, 1000);
-        rule_limit_text(&r.rules->rules[0]->limits[i], &text);
+        rule_limit_text(&r.rules->rules[0]->kind->limits[i], &text);
         assert_string_equal(text.ptr, expected[i]);
         buf_done(&text);
     }
@@ -385,7 +385,7 @@ static void slots(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct reading r = limits_of(cases[i].text);
-        const struct rule_limit *l = r.rules->rules[0]->limits;
+        const struct rule_limit *l = r.rules->rules[0]->kind->limits;
         assert_int_equal(l->algorithm, LIMIT_CONCURRENT);
         assert_int_equal(l->max, cases[i].max);
         assert_int_equal(l->per_us, cases[i].ttl_us);
@@ -399,8 +399,8 @@ static void slots(void **state)
         reading_done(&r);
     }
     struct reading r = limits_of("10 concurrent per 1m");
-    assert_int_equal(r.rules->rules[0]->limits[0].algorithm, LIMIT_TOKEN_BUCKET);
-    assert_text(r.rules->rules[0]->limits[0].cost_unit, "concurrent");
+    assert_int_equal(r.rules->rules[0]->kind->limits[0].algorithm, LIMIT_TOKEN_BUCKET);
+    assert_text(r.rules->rules[0]->kind->limits[0].cost_unit, "concurrent");
     reading_done(&r);
 }
 
@@ -460,7 +460,7 @@ static void counts_of_limits(void **state)
         buf_printf(&text, "%s{ name: l%d, max: 1, per: 1s }", i ? ", " : "[", i);
     buf_add(&text, SV("]"));
     struct reading r = limits_of(text.ptr);
-    assert_int_equal(r.rules->rules[0]->limit_count, RULE_LIMITS_MAX);
+    assert_int_equal(r.rules->rules[0]->kind->limit_count, RULE_LIMITS_MAX);
     reading_done(&r);
     text.len--;
     buf_add(&text, SV(", 1 per 1s]"));
@@ -494,8 +494,8 @@ static void default_names_make_way(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct reading r = limits_of(cases[i].limits);
-        for (size_t j = 0; j < r.rules->rules[0]->limit_count; j++)
-            assert_text(r.rules->rules[0]->limits[j].name, cases[i].names[j]);
+        for (size_t j = 0; j < r.rules->rules[0]->kind->limit_count; j++)
+            assert_text(r.rules->rules[0]->kind->limits[j].name, cases[i].names[j]);
         assert_string_equal(r.text.ptr, cases[i].advice);
         reading_done(&r);
     }
@@ -545,7 +545,7 @@ static void bad_names(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_limits(cases[i].text, cases[i].report);
     struct reading r = limits_of("{ name: aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeee, max: 1, per: 1s }");
-    assert_int_equal(r.rules->rules[0]->limits[0].name.len, WEIR_NAME_MAX);
+    assert_int_equal(r.rules->rules[0]->kind->limits[0].name.len, WEIR_NAME_MAX);
     reading_done(&r);
 }
 
@@ -557,7 +557,7 @@ static void zones_are_read_once(void **state)
     struct reading r =
         limits_of("[{ name: a, calendar: day, max: 1, tz: Asia/Shanghai }, { name: b, calendar: hour, max: 1, tz: "
                   "Asia/Shanghai }, { name: c, calendar: day, max: 1, tz: UTC }, 1 per day]");
-    const struct rule_limit *l = r.rules->rules[0]->limits;
+    const struct rule_limit *l = r.rules->rules[0]->kind->limits;
     assert_ptr_equal(l[0].zone, l[1].zone);
     assert_ptr_equal(l[2].zone, l[3].zone);
     assert_int_equal(tz_span_at(&l[0].zone->tz, 1700000000).utoff_s, 8 * 3600);

@@ -1,9 +1,9 @@
 /* Conditions of a rule. */
 #include "one_rule.h"
 
-static sv text_of(const struct rule_match *match, enum attribute attribute)
+static sv text_of(const struct rule *rule, enum attribute attribute)
 {
-    const struct rule_condition *condition = rule_condition_of(match, attribute);
+    const struct rule_condition *condition = rule_condition_of(rule, attribute);
     return condition ? condition->is.list[0].text : (sv){ 0 };
 }
 
@@ -13,31 +13,33 @@ static void conditions(void **state)
     struct reading r =
         rule_of("match: { event: 42, method: [get, Post], host: 'API.Example.COM.:8080', path: [/a//b/, { regex: "
                 "'/x(y|z)' }], header: { X-Plan: free, x-v: 2 } }");
-    const struct rule_match *m = &r.rules->rules[0]->match;
-    assert_text(text_of(m, ATTR_EVENT), "42");
-    const struct rule_condition *method = rule_condition_of(m, ATTR_METHOD);
+    const struct rule *rule = r.rules->rules[0];
+    const struct rule_match *m = &rule->match;
+    assert_text(text_of(rule, ATTR_EVENT), "42");
+    const struct rule_condition *method = rule_condition_of(rule, ATTR_METHOD);
     assert_int_equal(method->is.count, 2);
     assert_text(method->is.list[0].text, "GET");
     assert_text(method->is.list[1].text, "POST");
-    assert_text(text_of(m, ATTR_HOST), "api.example.com");
+    assert_text(text_of(rule, ATTR_HOST), "api.example.com");
     assert_int_equal(m->path_count, 2);
-    assert_false(m->paths[0].is_regex);
-    assert_text(rule_path_text(&m->paths[0]), "/a/b");
-    assert_true(m->paths[1].is_regex);
-    assert_text(rule_path_text(&m->paths[1]), "/x(y|z)");
-    const struct rule_condition *headers = rule_condition_of(m, ATTR_HEADER);
+    assert_false(rule_path(m, 0).is_regex);
+    assert_text(rule_path_text(rule_path(m, 0)), "/a/b");
+    assert_true(rule_path(m, 1).is_regex);
+    assert_text(rule_path_text(rule_path(m, 1)), "/x(y|z)");
+    const struct rule_condition *headers = rule_condition_of(rule, ATTR_HEADER);
     assert_text(headers[0].name, "x-plan");
     assert_text(headers[0].is.list[0].text, "free");
     assert_text(headers[1].is.list[0].text, "2");
     reading_done(&r);
     r = rule_of("match: { method: DELETE, path: /x, event: no }");
-    m = &r.rules->rules[0]->match;
-    assert_text(text_of(m, ATTR_METHOD), "DELETE");
-    assert_text(rule_path_text(&m->paths[0]), "/x");
-    assert_text(text_of(m, ATTR_EVENT), "no");
+    rule = r.rules->rules[0];
+    m = &rule->match;
+    assert_text(text_of(rule, ATTR_METHOD), "DELETE");
+    assert_text(rule_path_text(rule_path(m, 0)), "/x");
+    assert_text(text_of(rule, ATTR_EVENT), "no");
     reading_done(&r);
     r = rule_of("match: { path: { regex: 'a' } }");
-    assert_true(r.rules->rules[0]->match.paths[0].is_regex);
+    assert_true(rule_path(&r.rules->rules[0]->match, 0).is_regex);
     reading_done(&r);
 }
 
@@ -58,7 +60,7 @@ static void hosts(void **state)
         char text[100];
         snprintf(text, sizeof text, "match: { host: %s }", good[i][0]);
         struct reading r = rule_of(text);
-        assert_text(text_of(&r.rules->rules[0]->match, ATTR_HOST), good[i][1]);
+        assert_text(text_of(r.rules->rules[0], ATTR_HOST), good[i][1]);
         reading_done(&r);
     }
     static const char *const bad[] = { "http://x", "'*.'",     "'*.*.de'",     "'a.*.de'", "'*.[::1]'", "'*'", "'::1'",
@@ -137,8 +139,8 @@ static void bad_conditions(void **state)
 
 static const struct rule_condition *only_condition(const struct reading *r)
 {
-    assert_int_equal(r->rules->rules[0]->match.condition_count, 1);
-    return &r->rules->rules[0]->match.conditions[0];
+    assert_int_equal(r->rules->rules[0]->kind->condition_count, 1);
+    return &r->rules->rules[0]->kind->conditions[0];
 }
 
 static void conditions_of_all_kinds(void **state)
@@ -186,12 +188,12 @@ static void conditions_of_all_kinds(void **state)
     struct reading r = rule_of("match: { path: { is: [/a, { regex: b }], not: /a/b } }, ignore_case: true");
     assert_int_equal(r.rules->rules[0]->match.path_count, 2);
     assert_int_equal(r.rules->rules[0]->match.not_path_count, 1);
-    assert_true(r.rules->rules[0]->ignore_case);
+    assert_true(r.rules->rules[0]->kind->ignore_case);
     reading_done(&r);
     r = rule_of("match: { path: { regex: /a.*, not: { regex: /ab.* }, present: true } }");
-    assert_true(r.rules->rules[0]->match.paths[0].is_regex);
-    assert_true(rule_not_paths(&r.rules->rules[0]->match)[0].is_regex);
-    assert_int_equal(r.rules->rules[0]->match.condition_count, 0);
+    assert_true(rule_path(&r.rules->rules[0]->match, 0).is_regex);
+    assert_true(rule_path(&r.rules->rules[0]->match, 1).is_regex);
+    assert_int_equal(r.rules->rules[0]->kind->condition_count, 0);
     reading_done(&r);
     expect_rule("match: { event: 'ocr-*' }",
                 "f:1: rule a: advice: match.event: a `*` in a plain value stands for itself; write "

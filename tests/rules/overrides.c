@@ -23,16 +23,16 @@ static void plans_are_read(void **state)
                                     "    pro: 10000 per minute\n"
                                     "  limits: [50 per minute]\n");
     const struct rule *rule = r.rules->rules[0];
-    assert_true(rule->ignore_case);
-    assert_int_equal(rule->rest->plan.attribute, ATTR_HEADER);
-    assert_text(rule->rest->plan.name, "x-plan");
-    assert_int_equal(rule->rest->plan_count, 2);
-    assert_text(rule->rest->plans[0].name, "free");
-    assert_int_equal(rule->rest->plans[0].limit_count, 2);
-    assert_text(rule->rest->plans[0].limits[0].name, "minute");
-    assert_text(rule->rest->plans[0].limits[1].name, "month");
-    assert_int_equal(rule->rest->plans[1].limits[0].max, 10000);
-    assert_int_equal(rule->limits[0].max, 50);
+    assert_true(rule->kind->ignore_case);
+    assert_int_equal(rule->kind->rest->plan.attribute, ATTR_HEADER);
+    assert_text(rule->kind->rest->plan.name, "x-plan");
+    assert_int_equal(rule->kind->rest->plan_count, 2);
+    assert_text(rule->kind->rest->plans[0].name, "free");
+    assert_int_equal(rule->kind->rest->plans[0].limit_count, 2);
+    assert_text(rule->kind->rest->plans[0].limits[0].name, "minute");
+    assert_text(rule->kind->rest->plans[0].limits[1].name, "month");
+    assert_int_equal(rule->kind->rest->plans[1].limits[0].max, 10000);
+    assert_int_equal(rule->kind->limits[0].max, 50);
     assert_string_equal(r.text.ptr, "f:5: rule api: advice: plan: whoever can send the header x-plan can choose the plan; "
                                     "have your gateway set it, and drop what clients send\n");
     reading_done(&r);
@@ -124,7 +124,7 @@ static void plans_are_bounded(void **state)
     for (int i = 0; i < RULE_PLANS_MAX; i++)
         buf_printf(&text, "    p%d: 1 per 1s\n", i);
     struct reading r = good_reading(text.ptr);
-    assert_int_equal(r.rules->rules[0]->rest->plan_count, RULE_PLANS_MAX);
+    assert_int_equal(r.rules->rules[0]->kind->rest->plan_count, RULE_PLANS_MAX);
     reading_done(&r);
     buf_printf(&text, "    more: 1 per 1s\n");
     expect_report(text.ptr, "f:6: rule a: plans: 65 plans are too many; at most 64\n");
@@ -261,7 +261,7 @@ static void expect_subject(const struct rules *rules, const char *id, const char
     while (!sv_eq(rule->id, weir_str(id)))
         rule++;
     if (override_subject_split(&rules->settings, rule, weir_str(text), &arena, values, &error) == 0)
-        override_subject_text(values, rule->by_count, &shown);
+        override_subject_text(values, rule->kind->by_count, &shown);
     else
         buf_add(&shown, weir_str(error.text));
     assert_string_equal(shown.ptr, expected);

@@ -48,7 +48,7 @@ static void good_values(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[400];
         struct reading r = good_reading(with(text, cases[i].text));
-        const struct rule_penalty *p = &r.rules->rules[0]->rest->penalty, *wanted = &cases[i].penalty;
+        const struct rule_penalty *p = &r.rules->rules[0]->kind->rest->penalty, *wanted = &cases[i].penalty;
         assert_int_equal(p->after, wanted->after);
         assert_int_equal(p->grow, wanted->grow);
         assert_int_equal(p->within_us, wanted->within_us);

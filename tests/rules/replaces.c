@@ -32,12 +32,12 @@ static void good_values(void **state)
         "    limits: given\n");
     struct reading r =
         good_reading("rules: [ { id: a, limits: given, replaces: [] }, { id: b, limits: none, replaces: ~ } ]");
-    assert_true(rule_limit_is_given(r.rules->rules[0]) && !r.rules->rules[0]->unlimited);
-    assert_true(r.rules->rules[1]->unlimited && r.rules->rules[1]->limit_count == 0);
-    assert_int_equal(r.rules->rules[0]->rest->replace_count + r.rules->rules[1]->rest->replace_count, 0);
+    assert_true(rule_limit_is_given(r.rules->rules[0]) && !r.rules->rules[0]->kind->unlimited);
+    assert_true(r.rules->rules[1]->kind->unlimited && r.rules->rules[1]->kind->limit_count == 0);
+    assert_int_equal(r.rules->rules[0]->kind->rest->replace_count + r.rules->rules[1]->kind->rest->replace_count, 0);
     struct buf text;
     buf_init(&text, 100);
-    rule_limits_text(r.rules->rules[0]->limits, 1, &text);
+    rule_limits_text(r.rules->rules[0]->kind->limits, 1, &text);
     assert_string_equal(text.ptr, "given by the request");
     buf_done(&text);
     reading_done(&r);

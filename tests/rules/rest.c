@@ -5,7 +5,7 @@
 /* Everything that struct rule_rest has in one letter each, in order of its fields. */
 static void describe(const struct rule *rule, char *to)
 {
-    const struct rule_rest *rest = rule->rest;
+    const struct rule_rest *rest = rule->kind->rest;
     bool has[] = { rest->plan.name.len > 0,
                    rest->plan_count > 0,
                    rest->lease.on,
@@ -49,7 +49,7 @@ static void each_field_alone(void **state)
         describe(r.rules->rules[0], has);
         assert_string_equal(has, cases[i].has);
         assert_true(rules_equal(copy, r.rules));
-        assert_ptr_not_equal(copy->rules[0]->rest, r.rules->rules[0]->rest);
+        assert_ptr_not_equal(copy->rules[0]->kind->rest, r.rules->rules[0]->kind->rest);
         struct buf written;
         buf_init(&written, 1 << 20);
         rules_write(r.rules, &written);
@@ -103,13 +103,14 @@ static void the_same_is_shared(void **state)
         assert_true(rules_equal(copy, r.rules));
         for (int k = 0; k < 2; k++) {
             struct rule *const *rules = k ? copy->rules : r.rules->rules;
-            if ((rules[0]->rest == rules[2]->rest) != cases[i].shared || rules[0]->rest == rules[1]->rest)
+            if ((rules[0]->kind->rest == rules[2]->kind->rest) != cases[i].shared ||
+                rules[0]->kind->rest == rules[1]->kind->rest)
                 print_error("%s\n%s\n", a, b);
-            assert_int_equal(rules[0]->rest == rules[2]->rest, cases[i].shared);
-            assert_ptr_not_equal(rules[0]->rest, rules[1]->rest);
-            assert_ptr_not_equal(rules[1]->rest, rules[2]->rest);
+            assert_int_equal(rules[0]->kind->rest == rules[2]->kind->rest, cases[i].shared);
+            assert_ptr_not_equal(rules[0]->kind->rest, rules[1]->kind->rest);
+            assert_ptr_not_equal(rules[1]->kind->rest, rules[2]->kind->rest);
         }
-        assert_ptr_not_equal(copy->rules[0]->rest, r.rules->rules[0]->rest);
+        assert_ptr_not_equal(copy->rules[0]->kind->rest, r.rules->rules[0]->kind->rest);
         reading_done(&r);
         rules_free(copy);
     }
@@ -129,8 +130,8 @@ static void most_rules_share_one(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct reading r = rule_of(texts[i]);
         struct rules *copy = rules_copy(r.rules);
-        assert_ptr_equal(r.rules->rules[0]->rest, &rule_no_rest);
-        assert_ptr_equal(copy->rules[0]->rest, &rule_no_rest);
+        assert_ptr_equal(r.rules->rules[0]->kind->rest, &rule_no_rest);
+        assert_ptr_equal(copy->rules[0]->kind->rest, &rule_no_rest);
         assert_true(rules_equal(copy, r.rules));
         rules_free(copy);
         reading_done(&r);
@@ -154,15 +155,15 @@ static void all_words_together(void **state)
         buf_done(&whole);
         assert_int_equal(r.report.error_count, 0);
         const struct rule *rule = r.rules->rules[0];
-        assert_int_equal(rule->mode, disabled ? MODE_OFF : (enum rule_mode)mode);
-        assert_true(!disabled || rule->enabled_mode == (enum rule_mode)mode);
-        assert_int_equal(rule->disabled, disabled);
-        assert_int_equal(rule->counters, local ? COUNTERS_SHARED : COUNTERS_LOCAL);
-        assert_int_equal(rule->on_failure, failure);
-        assert_int_equal(rule->ignore_case, ignore);
-        assert_false(rule->unlimited);
-        assert_int_equal(rule->by_count, 0);
-        assert_int_equal(rule->limit_count, 1);
+        assert_int_equal(rule->kind->mode, disabled ? MODE_OFF : (enum rule_mode)mode);
+        assert_true(!disabled || rule->kind->enabled_mode == (enum rule_mode)mode);
+        assert_int_equal(rule->kind->disabled, disabled);
+        assert_int_equal(rule->kind->counters, local ? COUNTERS_SHARED : COUNTERS_LOCAL);
+        assert_int_equal(rule->kind->on_failure, failure);
+        assert_int_equal(rule->kind->ignore_case, ignore);
+        assert_false(rule->kind->unlimited);
+        assert_int_equal(rule->kind->by_count, 0);
+        assert_int_equal(rule->kind->limit_count, 1);
         reading_done(&r);
     }
 }
@@ -194,13 +195,13 @@ static void paths_and_excluded_paths_are_one_list(void **state)
         reading_done(&r);
         assert_int_equal(match->path_count, cases[i].count);
         assert_int_equal(match->not_path_count, cases[i].not_count);
-        assert_ptr_equal(rule_not_paths(match), match->paths ? match->paths + match->path_count : NULL);
+        assert_int_equal(match->alone, cases[i].count + cases[i].not_count == 1);
         struct buf all;
         buf_init(&all, 1000);
         buf_add(&all, SV(""));
-        for (int k = 0; k < match->path_count + match->not_path_count; k++)
-            buf_printf(&all, "%s%s%.*s", k ? " " : "", match->paths[k].is_regex ? "~" : "",
-                       SV_FMT(rule_path_text(&match->paths[k])));
+        for (size_t k = 0; k < rule_path_count(match); k++)
+            buf_printf(&all, "%s%s%.*s", k ? " " : "", rule_path(match, k).is_regex ? "~" : "",
+                       SV_FMT(rule_path_text(rule_path(match, k))));
         assert_string_equal(all.ptr, cases[i].all);
         buf_done(&all);
         rules_free(copy);
@@ -232,9 +233,9 @@ static void the_most_of_each(void **state)
     const struct rule_match *match = &r.rules->rules[0]->match;
     assert_int_equal(match->path_count, RULE_PATHS_MAX);
     assert_int_equal(match->not_path_count, RULE_PATHS_MAX);
-    assert_int_equal(match->condition_count, 2 * RULE_HEADERS_MAX + 1);
-    assert_text(rule_path_text(&rule_not_paths(match)[RULE_PATHS_MAX - 1]), "b999");
-    assert_text(match->conditions[2 * RULE_HEADERS_MAX].name, "k31");
+    assert_int_equal(r.rules->rules[0]->kind->condition_count, 2 * RULE_HEADERS_MAX + 1);
+    assert_text(rule_path_text(rule_path(match, 2 * RULE_PATHS_MAX - 1)), "b999");
+    assert_text(r.rules->rules[0]->kind->conditions[2 * RULE_HEADERS_MAX].name, "k31");
     reading_done(&r);
 }
 

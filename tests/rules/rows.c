@@ -50,10 +50,10 @@ static void a_row_that_is_disabled(void **state)
     assert_int_equal(r.report.error_count + r.report.advice_count + r.report.bad_count, 0);
     assert_int_equal(r.rules->rule_count, 3);
     assert_int_equal(rules_in_force(r.rules, 0), 1);
-    assert_int_equal(r.rules->rules[0]->limits[0].max, 1);
+    assert_int_equal(r.rules->rules[0]->kind->limits[0].max, 1);
     assert_text(r.rules->rules[1]->id, "b");
-    assert_int_equal(r.rules->rules[1]->mode, MODE_OFF);
-    assert_int_equal(r.rules->rules[1]->enabled_mode, MODE_SHADOW);
+    assert_int_equal(r.rules->rules[1]->kind->mode, MODE_OFF);
+    assert_int_equal(r.rules->rules[1]->kind->enabled_mode, MODE_SHADOW);
     assert_text(r.rules->rules[2]->id, "c");
     /* Bad and disabled, its last good version does not come back. */
     struct rule_row before[] = { ROW("broken", "{\"limits\": [\"1 per 1s\"]}") };
@@ -84,7 +84,7 @@ static void a_bad_row_hides_no_other(void **state)
     struct reading r = READ(rows);
     assert_int_equal(r.rules->rule_count, 3);
     assert_text(r.rules->rules[0]->id, "a");
-    assert_int_equal(r.rules->rules[0]->limits[0].max, 1);
+    assert_int_equal(r.rules->rules[0]->kind->limits[0].max, 1);
     assert_text(r.rules->rules[1]->id, "b");
     assert_ptr_equal(r.rules->rules[1], rows[2].rule);
     assert_null(rows[1].rule);
@@ -195,8 +195,8 @@ static void a_bad_row_keeps_its_last_good_version(void **state)
     assert_int_equal(fresh.rules->rule_count, 2);
     assert_int_equal(rules_keep_last_good(fresh.rules, &fresh.report, last.rules), 0);
     assert_int_equal(fresh.rules->rule_count, 3);
-    assert_int_equal(fresh.rules->rules[1]->limits[0].max, 2);
-    assert_int_equal(fresh.rules->rules[2]->limits[0].max, 4);
+    assert_int_equal(fresh.rules->rules[1]->kind->limits[0].max, 2);
+    assert_int_equal(fresh.rules->rules[2]->kind->limits[0].max, 4);
     assert_int_equal(fresh.rules->settings.ipv6_prefix, 48);
     struct rules *copy = rules_copy(fresh.rules);
     assert_true(rules_equal(copy, fresh.rules));

@@ -9,13 +9,13 @@ static void the_least_rule(void **state)
     struct reading r = rule_of("");
     const struct rule *rule = r.rules->rules[0];
     assert_text(rule->id, "a");
-    assert_int_equal(rule->mode, MODE_ENFORCE);
-    assert_int_equal(rule->rest->expires_us, RULE_NEVER_EXPIRES);
-    assert_int_equal(rule->by_count, 0);
-    assert_int_equal(rule->match.condition_count + rule->match.path_count + rule->match.not_path_count, 0);
-    assert_false(rule->ignore_case);
-    assert_int_equal(rule->rest->reject.status, 0);
-    assert_false(rule->rest->reject.has_body);
+    assert_int_equal(rule->kind->mode, MODE_ENFORCE);
+    assert_int_equal(rule->kind->rest->expires_us, RULE_NEVER_EXPIRES);
+    assert_int_equal(rule->kind->by_count, 0);
+    assert_int_equal(rule->kind->condition_count + rule->match.path_count + rule->match.not_path_count, 0);
+    assert_false(rule->kind->ignore_case);
+    assert_int_equal(rule->kind->rest->reject.status, 0);
+    assert_false(rule->kind->rest->reject.has_body);
     reading_done(&r);
 }
 
@@ -25,7 +25,7 @@ static void fields_without_a_value_are_not_there(void **state)
     struct reading r =
         rule_of("ignore_case: , by: ~, mode: null, expires: , except: { ip: , user: }, reject: { status: , body: , "
                 "content_type: , headers: }");
-    assert_false(r.rules->rules[0]->rest->reject.has_body);
+    assert_false(r.rules->rules[0]->kind->rest->reject.has_body);
     reading_done(&r);
 }
 
@@ -64,7 +64,7 @@ static void a_bad_rule_leaves_the_others(void **state)
                       "}\n- { id: c, limits: 3 per 1s }\n"));
     assert_int_equal(r.rules->rule_count, 2);
     assert_text(r.rules->rules[0]->id, "a");
-    assert_int_equal(r.rules->rules[0]->limits[0].max, 1);
+    assert_int_equal(r.rules->rules[0]->kind->limits[0].max, 1);
     assert_text(r.rules->rules[1]->id, "c");
     assert_int_equal(r.rules->rules[1]->line, 5);
     assert_int_equal(r.report.error_count, 2);
@@ -129,7 +129,7 @@ static void good_templates(void **state)
         char text[100];
         snprintf(text, sizeof text, "match: { path: '%s' }", good[i][0]);
         struct reading r = rule_of(text);
-        assert_text(rule_path_text(&r.rules->rules[0]->match.paths[0]), good[i][1]);
+        assert_text(rule_path_text(rule_path(&r.rules->rules[0]->match, 0)), good[i][1]);
         reading_done(&r);
     }
     expect_rule("match: { path: '/users/:id' }",
@@ -188,16 +188,16 @@ static void attributes(void **state)
     const struct rule *rule = r.rules->rules[0];
     static const enum attribute expected[] = { ATTR_IP,     ATTR_USER, ATTR_KEY,  ATTR_EVENT,
                                                ATTR_METHOD, ATTR_HOST, ATTR_PATH, ATTR_HEADER };
-    assert_int_equal(rule->by_count, 8);
+    assert_int_equal(rule->kind->by_count, 8);
     for (size_t i = 0; i < 8; i++)
-        assert_int_equal(rule->by[i].attribute, expected[i]);
-    assert_text(rule->by[7].name, "x-tenant");
+        assert_int_equal(rule->kind->by[i].attribute, expected[i]);
+    assert_text(rule->kind->by[7].name, "x-tenant");
     reading_done(&r);
     r = rule_of("by: route");
-    assert_int_equal(r.rules->rules[0]->by[0].attribute, ATTR_ROUTE);
+    assert_int_equal(r.rules->rules[0]->kind->by[0].attribute, ATTR_ROUTE);
     reading_done(&r);
     r = rule_of("by: []");
-    assert_int_equal(r.rules->rules[0]->by_count, 0);
+    assert_int_equal(r.rules->rules[0]->kind->by_count, 0);
     reading_done(&r);
 }
 
@@ -240,17 +240,17 @@ static void modes(void **state)
         char text[40];
         snprintf(text, sizeof text, "mode: %s", good[i].text);
         struct reading r = rule_of(text);
-        assert_int_equal(r.rules->rules[0]->mode, good[i].mode);
+        assert_int_equal(r.rules->rules[0]->kind->mode, good[i].mode);
         reading_done(&r);
     }
     struct reading r = rule_of("mode: shadow, enabled: false");
-    assert_int_equal(r.rules->rules[0]->mode, MODE_OFF);
-    assert_true(r.rules->rules[0]->disabled);
-    assert_int_equal(r.rules->rules[0]->enabled_mode, MODE_SHADOW);
+    assert_int_equal(r.rules->rules[0]->kind->mode, MODE_OFF);
+    assert_true(r.rules->rules[0]->kind->disabled);
+    assert_int_equal(r.rules->rules[0]->kind->enabled_mode, MODE_SHADOW);
     reading_done(&r);
     r = rule_of("mode: shadow, enabled: true");
-    assert_int_equal(r.rules->rules[0]->mode, MODE_SHADOW);
-    assert_false(r.rules->rules[0]->disabled);
+    assert_int_equal(r.rules->rules[0]->kind->mode, MODE_SHADOW);
+    assert_false(r.rules->rules[0]->kind->disabled);
     reading_done(&r);
     static const struct report_case cases[] = {
         { "enabled: 0", "f:1: rule a: enabled: must be true or false, not 0\n" },
@@ -291,7 +291,7 @@ static void good_instants(void **state)
         char text[60];
         snprintf(text, sizeof text, "expires: %s", good[i].text);
         struct reading r = rule_of(text);
-        assert_int_equal(r.rules->rules[0]->rest->expires_us, good[i].us);
+        assert_int_equal(r.rules->rules[0]->kind->rest->expires_us, good[i].us);
         reading_done(&r);
     }
 }
@@ -345,7 +345,7 @@ static void exceptions(void **state)
 {
     (void)state;
     struct reading r = rule_of("except: { ip: [10.0.0.0/8, 'fd00::/8', 1.2.3.4, 0.0.0.0/0], user: [root, 1001] }");
-    const struct rule_except *e = &r.rules->rules[0]->rest->except;
+    const struct rule_except *e = &r.rules->rules[0]->kind->rest->except;
     assert_int_equal(e->ip_count, 4);
     assert_int_equal(e->ips[0].prefix, 104);
     assert_int_equal(e->ips[1].prefix, 8);
@@ -354,7 +354,7 @@ static void exceptions(void **state)
     assert_text(e->users[1], "1001");
     reading_done(&r);
     r = rule_of("except: { ip: '::1', user: a }");
-    assert_int_equal(r.rules->rules[0]->rest->except.ip_count + r.rules->rules[0]->rest->except.user_count, 2);
+    assert_int_equal(r.rules->rules[0]->kind->rest->except.ip_count + r.rules->rules[0]->kind->rest->except.user_count, 2);
     reading_done(&r);
     r = rule_of("except: { ip: [], user: [] }");
     reading_done(&r);
@@ -379,7 +379,7 @@ static void refusals(void **state)
     struct reading r =
         rule_of("reject: { status: 503, body: '', content_type: 'text/plain; charset=utf-8', headers: { X-Why: "
                 "slow, Link: '<a>; rel=help' } }");
-    const struct rule_reject *j = &r.rules->rules[0]->rest->reject;
+    const struct rule_reject *j = &r.rules->rules[0]->kind->rest->reject;
     assert_int_equal(j->status, 503);
     assert_true(j->has_body);
     assert_int_equal(j->body.len, 0);
@@ -389,7 +389,7 @@ static void refusals(void **state)
     assert_text(j->headers[1].value, "<a>; rel=help");
     reading_done(&r);
     r = rule_of("reject: { body: 42 }");
-    assert_text(r.rules->rules[0]->rest->reject.body, "42");
+    assert_text(r.rules->rules[0]->kind->rest->reject.body, "42");
     reading_done(&r);
     static const struct report_case cases[] = {
         { "reject: 503", "f:1: rule a: reject: must be a mapping (field: value), not 503\n" },

@@ -6,7 +6,7 @@
 
 static const struct rule_limit *limits_of(const struct rules *rules, size_t rule)
 {
-    return rules->rules[rule]->limits;
+    return rules->rules[rule]->kind->limits;
 }
 
 /* Pairs that differ in one field only. */
@@ -70,14 +70,14 @@ static const char everywhere[] = "rules:\n"
 static void expect_shared(const struct rules *rules)
 {
     const struct rule *a = rules->rules[0], *b = rules->rules[1], *c = rules->rules[2];
-    assert_int_equal(a->limit_count, 2);
-    assert_ptr_equal(a->limits, b->rest->plans[0].limits);
-    assert_ptr_equal(a->limits, rules->overrides[1].limits);
-    assert_ptr_equal(b->rest->plans[1].limits, c->limits);
-    assert_ptr_equal(b->rest->plans[1].limits, rules->overrides[0].limits);
-    assert_ptr_not_equal(a->limits, c->limits);
-    assert_ptr_equal(a->by, c->by);
-    assert_ptr_not_equal(a->by, b->by);
+    assert_int_equal(a->kind->limit_count, 2);
+    assert_ptr_equal(a->kind->limits, b->kind->rest->plans[0].limits);
+    assert_ptr_equal(a->kind->limits, rules->overrides[1].limits);
+    assert_ptr_equal(b->kind->rest->plans[1].limits, c->kind->limits);
+    assert_ptr_equal(b->kind->rest->plans[1].limits, rules->overrides[0].limits);
+    assert_ptr_not_equal(a->kind->limits, c->kind->limits);
+    assert_ptr_equal(a->kind->by, c->kind->by);
+    assert_ptr_not_equal(a->kind->by, b->kind->by);
 }
 
 static void rules_plans_and_overrides_share(void **state)
@@ -85,8 +85,8 @@ static void rules_plans_and_overrides_share(void **state)
     (void)state;
     struct reading r = good_reading(everywhere);
     expect_shared(r.rules);
-    assert_text(r.rules->rules[2]->by[1].name, "x-a");
-    assert_text(r.rules->rules[0]->limits[1].zone->name, "Asia/Shanghai");
+    assert_text(r.rules->rules[2]->kind->by[1].name, "x-a");
+    assert_text(r.rules->rules[0]->kind->limits[1].zone->name, "Asia/Shanghai");
     reading_done(&r);
 }
 
@@ -98,12 +98,12 @@ static void copies_share_among_themselves(void **state)
     assert_non_null(copy);
     assert_true(rules_equal(copy, r.rules));
     expect_shared(copy);
-    assert_ptr_not_equal(copy->rules[0]->limits, r.rules->rules[0]->limits);
-    assert_ptr_not_equal(copy->rules[0]->by, r.rules->rules[0]->by);
+    assert_ptr_not_equal(copy->rules[0]->kind->limits, r.rules->rules[0]->kind->limits);
+    assert_ptr_not_equal(copy->rules[0]->kind->by, r.rules->rules[0]->kind->by);
     reading_done(&r);
     expect_shared(copy);
-    assert_text(copy->rules[1]->rest->plans[0].limits[1].name, "n");
-    assert_text(copy->rules[1]->rest->plans[0].limits[1].zone->name, "Asia/Shanghai");
+    assert_text(copy->rules[1]->kind->rest->plans[0].limits[1].name, "n");
+    assert_text(copy->rules[1]->kind->rest->plans[0].limits[1].zone->name, "Asia/Shanghai");
     rules_free(copy);
 }
 
@@ -143,7 +143,7 @@ static void lists_to_count_by_that_differ_are_two(void **state)
     buf_done(&text);
     for (size_t i = 0; i < 2 * COUNT; i++)
         for (size_t k = 0; k < 2 * COUNT; k++)
-            assert_int_equal(r.rules->rules[i]->by == r.rules->rules[k]->by, i % COUNT == k % COUNT);
+            assert_int_equal(r.rules->rules[i]->kind->by == r.rules->rules[k]->kind->by, i % COUNT == k % COUNT);
     reading_done(&r);
 }
 
@@ -151,7 +151,7 @@ static void lists_to_count_by_that_differ_are_two(void **state)
 
 static const struct rule_condition *conditions_of(const struct rules *rules, size_t rule)
 {
-    return rules->rules[rule]->match.conditions;
+    return rules->rules[rule]->kind->conditions;
 }
 
 /* Pairs that differ in one thing only. */
@@ -194,7 +194,7 @@ static void conditions_that_differ_are_two(void **state)
             assert_ptr_equal(conditions_of(rules, 0), conditions_of(rules, 2));
             assert_ptr_equal(conditions_of(rules, 1), conditions_of(rules, 3));
             assert_ptr_not_equal(conditions_of(rules, 0), conditions_of(rules, 1));
-            assert_text(rule_path_text(&rules->rules[3]->match.paths[0]), "/d");
+            assert_text(rule_path_text(rule_path(&rules->rules[3]->match, 0)), "/d");
         }
         assert_ptr_not_equal(conditions_of(copy, 0), conditions_of(r.rules, 0));
         reading_done(&r);
@@ -210,7 +210,7 @@ static void conditions_are_compared_as_they_are_kept(void **state)
         "rules:\n" MATCH("a", "method: get, host: A.example., header: { X-A: v }, descriptor: { 'a%23': w }")
             MATCH("b", "method: GET, host: a.example, header: { x-a: [v] }, descriptor: { 'a%23': { is: w } }"));
     assert_ptr_equal(conditions_of(r.rules, 0), conditions_of(r.rules, 1));
-    assert_int_equal(r.rules->rules[1]->match.condition_count, 4);
+    assert_int_equal(r.rules->rules[1]->kind->condition_count, 4);
     assert_text(conditions_of(r.rules, 1)[0].is.list[0].text, "GET");
     assert_text(conditions_of(r.rules, 1)[1].is.list[0].text, "a.example");
     assert_text(conditions_of(r.rules, 1)[2].name, "x-a");
@@ -235,11 +235,11 @@ static void many_lists(void **state)
         const struct rule *rule = r.rules->rules[i];
         char name[20];
         snprintf(name, sizeof name, "n%zu", i % LISTS);
-        assert_text(rule->limits[1].name, name);
-        assert_int_equal(rule->limits[1].max, i % LISTS + 1);
-        assert_ptr_equal(rule->limits, limits_of(r.rules, i % LISTS));
+        assert_text(rule->kind->limits[1].name, name);
+        assert_int_equal(rule->kind->limits[1].max, i % LISTS + 1);
+        assert_ptr_equal(rule->kind->limits, limits_of(r.rules, i % LISTS));
         if (i > 0)
-            assert_ptr_not_equal(rule->limits, limits_of(r.rules, i - 1));
+            assert_ptr_not_equal(rule->kind->limits, limits_of(r.rules, i - 1));
     }
     reading_done(&r);
 }

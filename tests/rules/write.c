@@ -252,22 +252,30 @@ static sv any_entry_name(struct maker *m, size_t index)
     return keep(m, sv_of(name, (size_t)n));
 }
 
-static struct rule_match any_match(struct maker *m)
+static struct rule_match any_match(struct maker *m, struct rule_kind *kind)
 {
     struct rule_match match = { 0 };
+    struct rule_path *paths = keep_array(m, 8 * sizeof *paths);
     struct rule_condition *conditions = keep_array(m, RULE_CONDITIONS_MAX * sizeof *conditions);
-    match.conditions = conditions;
-    match.paths = keep_array(m, 8 * sizeof *match.paths);
-    match.path_count = any_paths(m, match.paths);
-    match.not_path_count = any_paths(m, match.paths + match.path_count);
+    kind->conditions = conditions;
+    match.path_count = any_paths(m, paths);
+    match.not_path_count = any_paths(m, paths + match.path_count);
+    match.list = paths;
+    if (rule_path_count(&match) == 1 && maybe(m))
+        match = (struct rule_match){ .text = paths->text,
+                                     .path_count = match.path_count,
+                                     .not_path_count = match.not_path_count,
+                                     .length = (uint16_t)paths->length,
+                                     .is_regex = paths->is_regex,
+                                     .alone = true };
     for (enum attribute i = 0; i < ATTR_HEADER; i++) {
         bool path = i == ATTR_PATH;
-        if (!(attribute_table[i].uses & IN_MATCH) || maybe(m) || (path && match.path_count + match.not_path_count > 0))
+        if (!(attribute_table[i].uses & IN_MATCH) || maybe(m) || (path && rule_path_count(&match) > 0))
             continue;
         struct rule_condition condition = { .attribute = i };
         any_condition(m, &condition);
         if (!path || condition.presence != PRESENCE_ANY)
-            conditions[match.condition_count++] = condition;
+            conditions[kind->condition_count++] = condition;
     }
     size_t headers = maybe(m) ? below(m, 5) : 0;
     for (size_t i = 0; i < headers; i++) {
@@ -275,13 +283,13 @@ static struct rule_match any_match(struct maker *m)
         int n = snprintf(name, sizeof name, "%cx-%zu", "a!#'*~"[below(m, 6)], i);
         struct rule_condition condition = { .attribute = ATTR_HEADER, .name = keep(m, sv_of(name, (size_t)n)) };
         any_condition(m, &condition);
-        conditions[match.condition_count++] = condition;
+        conditions[kind->condition_count++] = condition;
     }
     size_t entries = maybe(m) ? below(m, 5) : 0;
     for (size_t i = 0; i < entries; i++) {
         struct rule_condition condition = { .attribute = ATTR_DESCRIPTOR, .name = any_entry_name(m, i) };
         any_condition(m, &condition);
-        conditions[match.condition_count++] = condition;
+        conditions[kind->condition_count++] = condition;
     }
     return match;
 }
@@ -370,10 +378,10 @@ static struct rule_limit *any_limits(struct maker *m, size_t *ret_count)
 }
 
 /* Plans are values of an attribute that takes any text without blanks at its ends. */
-static void any_plans(struct maker *m, struct rule *rule, struct rule_rest *rest)
+static void any_plans(struct maker *m, struct rule_kind *kind, struct rule_rest *rest)
 {
     static const char *const names[] = { "free", "Free", "true ", "a: b", "ü", "'", "\"", "#", "12", "{", "-", "?" };
-    rule->ignore_case = maybe(m);
+    kind->ignore_case = maybe(m);
     rest->plan = (struct rule_by){ ATTR_HEADER, keep(m, SV("x-plan")) };
     rest->plan_count = below(m, 5);
     rest->plans = keep_array(m, rest->plan_count * sizeof *rest->plans);
@@ -385,13 +393,13 @@ static void any_plans(struct maker *m, struct rule *rule, struct rule_rest *rest
     }
 }
 
-static void any_by(struct maker *m, struct rule *rule)
+static void any_by(struct maker *m, struct rule_kind *kind)
 {
     enum attribute first = (enum attribute)below(m, ATTR_HEADER);
-    rule->by_count = (uint8_t)below(m, 4);
-    struct rule_by *by = keep_array(m, rule->by_count * sizeof *by);
-    rule->by = by;
-    for (size_t i = 0; i < rule->by_count; i++) {
+    kind->by_count = (uint8_t)below(m, 4);
+    struct rule_by *by = keep_array(m, kind->by_count * sizeof *by);
+    kind->by = by;
+    for (size_t i = 0; i < kind->by_count; i++) {
         unsigned attribute = (unsigned)first + (unsigned)i;
         if (attribute < ATTR_HEADER && attribute_table[attribute].uses & IN_BY) {
             by[i].attribute = (enum attribute)attribute;
@@ -405,18 +413,18 @@ static void any_by(struct maker *m, struct rule *rule)
     }
 }
 
-static void any_counters(struct maker *m, struct rule *rule, struct rule_rest *rest)
+static void any_counters(struct maker *m, struct rule_kind *kind, struct rule_rest *rest)
 {
     bool windows = rest->plan_count == 0;
-    for (size_t i = 0; i < rule->limit_count; i++)
+    for (size_t i = 0; i < kind->limit_count; i++)
         windows =
-            windows && (rule->limits[i].algorithm == LIMIT_FIXED_WINDOW || rule->limits[i].algorithm == LIMIT_CALENDAR);
-    rule->counters = (enum rule_counters)below(m, 3);
-    rule->on_failure = (enum rule_on_failure)below(m, 3);
+            windows && (kind->limits[i].algorithm == LIMIT_FIXED_WINDOW || kind->limits[i].algorithm == LIMIT_CALENDAR);
+    kind->counters = (enum rule_counters)below(m, 3);
+    kind->on_failure = (enum rule_on_failure)below(m, 3);
     rest->hold_max_percent = maybe(m) ? 0 : (uint32_t)random_in(&m->random, 1, 100);
     if (!windows || maybe(m))
         return;
-    rule->counters = COUNTERS_SHARED;
+    kind->counters = COUNTERS_SHARED;
     rest->lease = (struct rule_lease){ .on = true, .slice = 500, .ttl_ms = 2000 };
     if (maybe(m))
         rest->lease.slice = (uint32_t)random_in(&m->random, 1, RULE_SLICE_WHOLE);
@@ -445,16 +453,16 @@ static void any_replaces(struct maker *m, struct rule_rest *rest)
 }
 
 /* limits: given, limits: none */
-static void any_word(struct maker *m, struct rule *rule, struct rule_rest *rest)
+static void any_word(struct maker *m, struct rule_kind *kind, struct rule_rest *rest)
 {
-    rule->unlimited = maybe(m);
-    rule->limit_count = rule->unlimited ? 0 : 1;
+    kind->unlimited = maybe(m);
+    kind->limit_count = kind->unlimited ? 0 : 1;
     static const struct rule_limit given = { .name = { "given", 5 }, .algorithm = LIMIT_CALENDAR, .given = true };
-    rule->limits = rule->unlimited ? NULL : &given;
-    if (!rule->unlimited)
+    kind->limits = kind->unlimited ? NULL : &given;
+    if (!kind->unlimited)
         return;
-    rule->counters = COUNTERS_DEFAULT;
-    rule->on_failure = ON_FAILURE_LOCAL;
+    kind->counters = COUNTERS_DEFAULT;
+    kind->on_failure = ON_FAILURE_LOCAL;
     rest->lease = (struct rule_lease){ 0 };
     rest->hold_max_percent = 0;
     rest->penalty = (struct rule_penalty){ 0 };
@@ -465,28 +473,31 @@ static struct rule any_rule(struct maker *m, size_t index)
 {
     size_t limit_count = 0;
     struct rule_rest *rest = keep_array(m, sizeof *rest);
-    struct rule rule = { .id = any_id(m, index), .mode = (enum rule_mode)below(m, 3), .rest = rest };
+    struct rule_kind *kind = keep_array(m, sizeof *kind);
+    struct rule rule = { .id = any_id(m, index), .kind = kind };
+    kind->mode = (enum rule_mode)below(m, 3);
+    kind->rest = rest;
     rest->expires_us = RULE_NEVER_EXPIRES;
     if (below(m, 4) == 0)
-        rule_disable(&rule);
+        rule_disable(kind);
     if (maybe(m))
         rest->expires_us = random_in(&m->random, 0, INT64_C(253402300799)) * (maybe(m) ? US_PER_S : 1000003);
     if (rest->expires_us >= INT64_C(253402300800) * US_PER_S)
         rest->expires_us = RULE_NEVER_EXPIRES;
-    rule.match = any_match(m);
-    rule.ignore_case = maybe(m);
-    any_by(m, &rule);
-    any_plans(m, &rule, rest);
+    rule.match = any_match(m, kind);
+    kind->ignore_case = maybe(m);
+    any_by(m, kind);
+    any_plans(m, kind, rest);
     if (rest->plan_count == 0 || maybe(m))
-        rule.limits = any_limits(m, &limit_count);
-    rule.limit_count = (uint8_t)limit_count;
+        kind->limits = any_limits(m, &limit_count);
+    kind->limit_count = (uint8_t)limit_count;
     rest->except = any_except(m);
     rest->reject = any_reject(m);
-    any_counters(m, &rule, rest);
+    any_counters(m, kind, rest);
     any_penalty(m, &rest->penalty);
     any_replaces(m, rest);
     if (rest->plan_count == 0 && below(m, 6) == 0)
-        any_word(m, &rule, rest);
+        any_word(m, kind, rest);
     return rule;
 }
 
@@ -538,12 +549,14 @@ static void any_overrides(struct maker *m)
         const struct rule *rule = rules->rules[below(m, rules->rule_count)];
         struct rule_override *o = &rules->overrides[rules->override_count];
         size_t limit_count = 0;
-        if (rule->by_count == 0 || rule->rest->lease.on)
+        if (rule->kind->by_count == 0 || rule->kind->rest->lease.on)
             continue;
-        *o = (struct rule_override){ .rule = rule->id, .expires_us = RULE_NEVER_EXPIRES, .value_count = rule->by_count };
+        *o = (struct rule_override){ .rule = rule->id,
+                                     .expires_us = RULE_NEVER_EXPIRES,
+                                     .value_count = rule->kind->by_count };
         o->values = keep_array(m, o->value_count * sizeof *o->values);
         for (size_t k = 0; k < o->value_count; k++)
-            o->values[k] = any_value(m, rule->by[k].attribute, i);
+            o->values[k] = any_value(m, rule->kind->by[k].attribute, i);
         o->kind = (enum override_kind)below(m, 3);
         if (o->kind == OVERRIDE_LIMITS)
             o->limits = any_limits(m, &limit_count);

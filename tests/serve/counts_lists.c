@@ -18,7 +18,8 @@ static struct counts_window *window_of(int64_t start_us, unsigned first, unsigne
     assert_int_equal(top_list_reserve(&window->list, count), 0);
     for (; window->list.count < count; window->list.count++) {
         struct rule_by by = { .attribute = ATTR_KEY };
-        struct rule rule = { .id = SV("ocr"), .by = &by, .by_count = 1 };
+        struct rule_kind kind = { .by = &by, .by_count = 1 };
+        struct rule rule = { .id = SV("ocr"), .kind = &kind };
         struct top_entry *entry = &window->list.entries[window->list.count];
         char value[20];
         snprintf(value, sizeof value, "%u", first + (unsigned)window->list.count);

@@ -19,11 +19,11 @@ static void plans_and_units_are_set(void **state)
     struct source_reading reading = { 0 };
     good(source_read(source, NULL, &reading, &error));
     const struct rule *rule = reading.rules->rules[0];
-    assert_int_equal(rule->rest->plan_count, 2);
-    assert_int_equal(rule->rest->plans[0].limits[0].max, 2);
-    assert_int_equal(rule->rest->plans[1].limits[0].max, 3);
-    assert_true(sv_eq(rule->rest->plan.name, SV("x-plan")));
-    assert_true(sv_eq(rule->limits[0].cost_unit, SV("bytes")));
+    assert_int_equal(rule->kind->rest->plan_count, 2);
+    assert_int_equal(rule->kind->rest->plans[0].limits[0].max, 2);
+    assert_int_equal(rule->kind->rest->plans[1].limits[0].max, 3);
+    assert_true(sv_eq(rule->kind->rest->plan.name, SV("x-plan")));
+    assert_true(sv_eq(rule->kind->limits[0].cost_unit, SV("bytes")));
     source_reading_done(&reading);
     source_close(source);
 }
@@ -47,7 +47,7 @@ static void slots_and_holds_are_set(void **state)
     expect_rules(source, NULL, "run 8 concurrent (ttl 10s)");
     struct source_reading reading = { 0 };
     good(source_read(source, NULL, &reading, &error));
-    assert_int_equal(reading.rules->rules[0]->rest->hold_max_percent, 25);
+    assert_int_equal(reading.rules->rules[0]->kind->rest->hold_max_percent, 25);
     source_reading_done(&reading);
     good(set(source, "run", "hold_max", ""));
     good(set(source, "run", "ttl", ""));

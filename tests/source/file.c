@@ -154,11 +154,11 @@ static void a_file_is_changed_through_the_model(void **state)
     struct source_reading reading;
     good(source_read(source, NULL, &reading, &error));
     assert_false(reading.rows[1].enabled);
-    assert_int_equal(reading.rules->rules[0]->mode, MODE_OFF);
+    assert_int_equal(reading.rules->rules[0]->kind->mode, MODE_OFF);
     source_reading_done(&reading);
     good(source_enable(source, SV("b"), true, me, &error));
     good(source_read(source, NULL, &reading, &error));
-    assert_int_equal(reading.rules->rules[0]->mode, MODE_SHADOW);
+    assert_int_equal(reading.rules->rules[0]->kind->mode, MODE_SHADOW);
     source_reading_done(&reading);
     bad(source_enable(source, SV("nobody"), true, me, &error), "there is no rule nobody");
     good(set(source, "b", "mode", ""));

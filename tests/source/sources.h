@@ -88,11 +88,11 @@ static inline void expect_rules(struct source *source, const struct rules *last,
     buf_init(&text, 1 << 20);
     buf_add(&text, SV(""));
     for (size_t i = 0; i < reading.rules->rule_count; i++) {
-        buf_printf(&text, "%s%s%.*s", i ? "; " : "", reading.rules->rules[i]->disabled ? "disabled " : "",
+        buf_printf(&text, "%s%s%.*s", i ? "; " : "", reading.rules->rules[i]->kind->disabled ? "disabled " : "",
                    SV_FMT(reading.rules->rules[i]->id));
-        for (size_t j = 0; j < reading.rules->rules[i]->limit_count; j++) {
+        for (size_t j = 0; j < reading.rules->rules[i]->kind->limit_count; j++) {
             buf_char(&text, ' ');
-            rule_limit_text(&reading.rules->rules[i]->limits[j], &text);
+            rule_limit_text(&reading.rules->rules[i]->kind->limits[j], &text);
         }
     }
     if (strcmp(text.ptr, expected) != 0)

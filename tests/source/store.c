@@ -22,13 +22,13 @@ static void the_old_table_works_as_it_stands(void **state)
     assert_int_equal(reading.rules->rule_count, 3);
     assert_true(sv_eq(rules[0]->id, SV("throttled-call-1")));
     assert_true(sv_eq(rules[2]->id, SV("throttled-call-12")));
-    assert_int_equal(rules[0]->by[0].attribute, ATTR_USER);
-    assert_int_equal(rules[0]->limits[0].algorithm, LIMIT_FIXED_WINDOW);
-    assert_int_equal(rules[0]->limits[0].per_us, 60000000);
-    assert_true(rules[0]->rest->expires_us == RULE_NEVER_EXPIRES);
-    assert_true(rules[1]->rest->expires_us == INT64_C(1900000000250000));
-    assert_true(rules[2]->rest->expires_us == INT64_C(1900000000000000));
-    assert_true(sv_eq(rules[2]->match.conditions[0].is.list[0].text, SV("POST")));
+    assert_int_equal(rules[0]->kind->by[0].attribute, ATTR_USER);
+    assert_int_equal(rules[0]->kind->limits[0].algorithm, LIMIT_FIXED_WINDOW);
+    assert_int_equal(rules[0]->kind->limits[0].per_us, 60000000);
+    assert_true(rules[0]->kind->rest->expires_us == RULE_NEVER_EXPIRES);
+    assert_true(rules[1]->kind->rest->expires_us == INT64_C(1900000000250000));
+    assert_true(rules[2]->kind->rest->expires_us == INT64_C(1900000000000000));
+    assert_true(sv_eq(rules[2]->kind->conditions[0].is.list[0].text, SV("POST")));
     assert_ptr_equal(reading.rows[0].parsed, rules[0]);
     source_reading_done(&reading);
     source_close(source);
@@ -442,7 +442,7 @@ static void what_is_enabled_is_in_force(void **state)
         good(source_enable(source, SV("a"), true, me, &error));
         good(source_read(source, NULL, &reading, &error));
         assert_int_equal(reading.rules->rule_count, 1);
-        assert_int_equal(reading.rules->rules[0]->mode, MODE_ENFORCE);
+        assert_int_equal(reading.rules->rules[0]->kind->mode, MODE_ENFORCE);
         source_reading_done(&reading);
         good(set(source, "a", "mode", "off"));
         good(source_enable(source, SV("a"), false, me, &error));
@@ -496,7 +496,7 @@ static void enabled_in_a_document_is_the_column(void **state)
     hand(sql, "INSERT INTO WEIR_RULES (ID, RULE) VALUES ('b', '{\"limits\":[\"1 per "
               "1s\"],\"mode\":\"shadow\",\"enabled\":false}')");
     good(source_read(source, NULL, &reading, &error));
-    assert_int_equal(reading.rules->rules[0]->mode, MODE_OFF);
+    assert_int_equal(reading.rules->rules[0]->kind->mode, MODE_OFF);
     source_reading_done(&reading);
     good(source_enable(source, SV("b"), true, me, &error));
     expect_text(source, "{\"limits\": [\"1 per 1s\"], \"mode\": \"shadow\"}", true);
@@ -649,7 +649,7 @@ static void ten_thousand_rules_are_read(void **state)
     struct source_reading reading;
     good(source_read(source, NULL, &reading, &error));
     assert_int_equal(reading.rules->rule_count, 10000);
-    assert_int_equal(reading.rules->rules[9999]->limits[0].max, 10000);
+    assert_int_equal(reading.rules->rules[9999]->kind->limits[0].max, 10000);
     assert_int_equal(reading.problem_count, 0);
     source_reading_done(&reading);
     good(set(source, "rule-05000", "max", "7"));

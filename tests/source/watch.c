@@ -39,7 +39,7 @@ static int on_rules(struct rules *rules, const struct source_problem *problems, 
     if (f->weir)
         assert_int_equal(weir_set_rules(f->weir, text.ptr, text.len, NULL), 0);
     atomic_store(&f->problems, count);
-    atomic_store(&f->first_max, rules->rule_count ? rules->rules[0]->limits[0].max : 0);
+    atomic_store(&f->first_max, rules->rule_count ? rules->rules[0]->kind->limits[0].max : 0);
     atomic_fetch_add(&f->told, 1);
     buf_done(&text);
     rules_free(rules);
