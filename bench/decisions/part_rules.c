@@ -95,10 +95,8 @@ static int follow(struct side *s, struct weir_error *error)
     if (r < 0)
         return r;
     kept_text_load(&s->kept, s->database.copy);
-    if (rules_text_write(&kept.text, reading.rules, &s->kept.text)) {
-        kept_text_done(&s->kept);
-        s->kept = kept;
-    }
+    if (rules_text_write(&kept.text, reading.rules, &s->kept.text))
+        kept_text_take(&s->kept, &kept);
     rules_free(s->last);
     s->last = rules_share(reading.rules);
     r = weir_take_rules(s->weir, rules_share(reading.rules), error);

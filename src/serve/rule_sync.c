@@ -40,6 +40,14 @@ static void on_state(const struct source_watch_state *state, void *data)
                 state->reason);
 }
 
+/* The rules may not change for months after the disk was full for a minute. */
+static void on_look(void *data)
+{
+    struct rule_sync *sync = data;
+    if (sync->copy_failed && sync->kept.text.rules && clock_steady_us() >= sync->copy_again_us)
+        rule_sync_write_copy(sync);
+}
+
 /* ---- from start to end ---- */
 
 static int open_all(struct rule_sync *sync, const struct config *config, struct weir_error *error)
@@ -47,7 +55,7 @@ static int open_all(struct rule_sync *sync, const struct config *config, struct 
     CLEANUP(source_closep) struct source *source = NULL;
     CLEANUP(rules_freep) struct rules *last = NULL;
     struct source_watch_options options = {
-        .poll_ms = config->poll_ms, .on_rules = on_rules, .on_state = on_state, .data = sync
+        .poll_ms = config->poll_ms, .on_rules = on_rules, .on_state = on_state, .on_look = on_look, .data = sync
     };
     int r = rule_sync_open_source(sync, config, &source, error);
     if (r == 0)

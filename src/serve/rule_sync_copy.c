@@ -1,9 +1,12 @@
 /* The copy of the last good rules in the data folder: for a start while the source is unreachable, or while one of its
  * rules is bad. */
+#include "base/clock.h"
 #include "base/err.h"
 #include "rules/rules_file.h"
 #include "serve/log.h"
 #include "serve/rule_sync_internal.h"
+
+enum { COPY_AGAIN_S = 10 };
 
 #define MARK "# The last good rules of "
 
@@ -29,7 +32,10 @@ void rule_sync_write_copy(struct rule_sync *sync)
                                                   : kept_text_write(&sync->kept, sync->copy, buf_sv(&head), &error);
     if (r < 0 && !sync->copy_failed)
         log_say(LEVEL_WARNING, "rules", "%s; a restart while the source is unreachable would use older rules", error.text);
+    if (r == 0 && sync->copy_failed)
+        log_say(LEVEL_INFO, "rules", "%s is written again", sync->copy);
     sync->copy_failed = r < 0;
+    sync->copy_again_us = clock_steady_us() + COPY_AGAIN_S * US_PER_S;
 }
 
 bool rule_sync_read_copy_text(const struct rule_sync *sync, struct buf *text)

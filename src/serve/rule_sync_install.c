@@ -118,9 +118,7 @@ int rule_sync_install(struct rule_sync *sync, struct rules *rules, struct weir_e
         int r = weir_take_rules(sync->weir, rules, error);
         if (r < 0)
             return r;
-        struct kept_text old = *before;
-        *before = kept;
-        kept = old;
+        kept_text_take(before, &kept);
     }
     pthread_mutex_lock(&sync->lock);
     bool none_left = sync->rules > 0 && count == 0;

@@ -26,9 +26,10 @@ struct rule_sync {
     /* Used by the thread that starts it, then by the rule thread. */
     struct kept_text kept; /* of the rules in force, if their text is known; in the copy */
     bool said_reachable;
-    bool copy_failed;  /* and this was logged */
-    bool has_store;    /* config.counters */
-    uint64_t unshared; /* hash of the rules that were warned of: see warn_of_unshared; 0: none */
+    bool copy_failed;      /* and this was logged */
+    int64_t copy_again_us; /* when the copy is tried again after it failed, by the steady clock */
+    bool has_store;        /* config.counters */
+    uint64_t unshared;     /* hash of the rules that were warned of: see warn_of_unshared; 0: none */
 
     pthread_mutex_t lock; /* of what follows */
     struct problems problems;

@@ -10,8 +10,11 @@ struct kept_text {
     struct rules_text text;      /* without its bytes while only the file has them */
     size_t head;                 /* bytes of the file before the text; 0: no file has it */
     struct file_version version; /* of that file */
+    uint64_t hash;               /* of the text in it */
 };
 void kept_text_done(struct kept_text *kept);
+/* Puts `from` in its place, which is empty then. */
+void kept_text_take(struct kept_text *kept, struct kept_text *from);
 /* Reads the bytes from the file if only the file has them. If somebody has changed the file, there is no text any more. */
 void kept_text_load(struct kept_text *kept, const char *path);
 /* Frees the bytes if the file has them. */

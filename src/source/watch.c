@@ -151,6 +151,8 @@ static int look(struct source_watch *watch, struct weir_error *error)
     if (r < 0)
         out_of_reach(watch, error);
     tell_state(watch);
+    if (watch->options.on_look && !stopping(watch))
+        watch->options.on_look(watch->options.data);
     return r;
 }
 

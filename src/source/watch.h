@@ -24,6 +24,8 @@ struct source_watch_options {
                     struct weir_error *error);
     /* Reachable or not any more, and why; once for each change. */
     void (*on_state)(const struct source_watch_state *state, void *data);
+    /* After each look, whatever it found. May be NULL. */
+    void (*on_look)(void *data);
     void *data;
     bool was_read;     /* `last` is what the source said a moment ago: it is read again only once it has changed … */
     bool had_problems; /* … or if some rows were bad */

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -305,6 +306,25 @@ static void a_bad_row_keeps_its_last_good_version(void **state)
 
 /* ---- files ---- */
 
+/* A copy that could not be written, as on a full disk, is written later, although no rule changes any more. */
+static void a_copy_that_failed_is_written_later(void **state)
+{
+    struct run run;
+    char path[200];
+    (void)state;
+    must_start(&run, NULL);
+    assert_int_equal(unlink(in_folder("rules.last.yaml", path)), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(put(&run, "{ id: ocr, match: { event: ocr }, by: [key], limits: [7 per 1h] }"), 7);
+    assert_int_equal(rmdir(path), 0);
+    WAIT_FOR(has_file("rules.last.yaml"));
+    rule_sync_stop(run.sync);
+    move_file("rules.db", "away.db");
+    must_start(&run, NULL);
+    assert_int_equal(passes(&run, "ocr"), 7);
+    rule_sync_stop(run.sync);
+}
+
 static void a_file_is_followed(void **state)
 {
     struct run run;
@@ -405,6 +425,7 @@ int main(void)
         CASE(a_missing_database_is_made_from_the_copy),
         CASE(a_copy_that_somebody_changed_is_written_anew),
         CASE(a_copy_that_is_no_good),
+        CASE(a_copy_that_failed_is_written_later),
         CASE(a_file_is_followed),
         CASE(a_bad_rule_of_a_file_keeps_its_last_good_version),
         CASE(a_file_that_cannot_be_read_ends_the_start),

@@ -348,9 +348,12 @@ def simulated_in_time(s, attempt):
 
 def test_one_at_a_time_and_in_time():
     """A second simulation has to wait. The first is answered before the time of its request ends, with what it has."""
-    with Checked("--request", "5s", rules=document(RULES)) as s:
-        found = next(filter(None, (simulated_in_time(s, 1 + i) for i in range(10))))
-        expect(0 < found["part"] < 1, True, found)
+    for request_s in (5, 5, 10, 20):
+        with Checked("--request", f"{request_s}s", rules=document(RULES)) as s:
+            found = simulated_in_time(s, request_s)
+        if found:
+            break
+    expect(0 < found["part"] < 1, True, found)
 
 
 def test_a_client_that_leaves_ends_it():

@@ -1,6 +1,8 @@
 /* The text of the rules in force, which only a file has while no rule changes. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,6 +129,40 @@ static void a_file_that_was_changed_is_not_used(void **state)
     }
 }
 
+/* Two services with one data folder: each writes the file, and never takes the text of the other one for its own. */
+static _Atomic bool stop;
+
+static void *write_other(void *data)
+{
+    struct weir_error why;
+    (void)data;
+    while (!stop) {
+        struct kept_text none = { 0 }, kept = text_of("rules: [{ id: a, limits: [2 per 1s] }]", &none);
+        kept_text_write(&kept, path, SV(HEAD), &why);
+        kept_text_done(&kept);
+    }
+    return NULL;
+}
+
+static void a_file_of_another_service_is_not_used(void **state)
+{
+    enum { ROUNDS = 5000 };
+    pthread_t thread;
+    (void)state;
+    stop = false;
+    assert_int_equal(pthread_create(&thread, NULL, write_other, NULL), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct kept_text none = { 0 }, kept = text_of("rules: [" ONE "]", &none);
+        write_text(&kept);
+        kept_text_load(&kept, path);
+        if (kept.text.rules)
+            expect_text(&kept, "rules: [" ONE "]");
+        kept_text_done(&kept);
+    }
+    stop = true;
+    pthread_join(thread, NULL);
+}
+
 static int make_folder(void **state)
 {
     const char *tmp = getenv("TMPDIR");
@@ -151,6 +187,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(only_the_file_has_it, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_text_without_a_file_stays, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_file_that_was_changed_is_not_used, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_file_of_another_service_is_not_used, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
