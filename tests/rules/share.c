@@ -48,6 +48,56 @@ static void lists_that_differ_are_two(void **state)
     }
 }
 
+/* Rules that differ in one field beside their ids and paths. */
+static void kinds_that_differ_are_two(void **state)
+{
+    (void)state;
+    static const char same[] = "by: [user], limits: [ 1 per 1s ], match: { path: /%c }";
+    static const char *const others[] = {
+        "by: [ip], limits: [ 1 per 1s ]",
+        "limits: [ 1 per 1s ]",
+        "by: [user], limits: [ 2 per 1s ]",
+        "by: [user], limits: none",
+        "by: [user], limits: given",
+        "by: [user], limits: [ 1 per 1s ], match: { method: GET }",
+        "by: [user], limits: [ 1 per 1s ], match: { event: a }",
+        "by: [user], limits: [ 1 per 1s ], mode: shadow",
+        "by: [user], limits: [ 1 per 1s ], mode: off",
+        "by: [user], limits: [ 1 per 1s ], enabled: false",
+        "by: [user], limits: [ 1 per 1s ], enabled: false, mode: shadow",
+        "by: [user], limits: [ 1 per 1s ], enabled: false, mode: off",
+        "by: [user], limits: [ 1 per 1s ], ignore_case: true",
+        "by: [user], limits: [ 1 per 1s ], counters: local",
+        "by: [user], limits: [ 1 per 1s ], counters: shared",
+        "by: [user], limits: [ 1 per 1s ], on_store_failure: deny",
+        "by: [user], limits: [ 1 per 1s ], on_store_failure: allow",
+        "by: [user], limits: [ 1 per 1s ], expires: 2030-01-01T00:00:00Z",
+        "by: [user], limits: [ 1 per 1s ], hold_max: 50%",
+    };
+    enum { OTHERS = sizeof others / sizeof *others };
+    struct buf text;
+    buf_init(&text, 1 << 16);
+    buf_add(&text, SV("rules:\n"));
+    for (size_t i = 0; i < 2 * OTHERS; i++)
+        buf_printf(&text, "- { id: o%zu, %s }\n", i, others[i % OTHERS]);
+    for (char c = 'a'; c <= 'c'; c++) {
+        buf_printf(&text, "- { id: %c, ", c);
+        buf_printf(&text, same, c);
+        buf_add(&text, SV(" }\n"));
+    }
+    struct reading r = good_reading(buf_sv(&text).ptr);
+    struct rule **rules = r.rules->rules;
+    assert_int_equal(r.rules->rule_count, 2 * OTHERS + 3);
+    for (size_t i = 0; i < 2 * OTHERS + 3; i++)
+        for (size_t k = 0; k < i; k++) {
+            bool equal = i < 2 * OTHERS ? k == i - OTHERS : k >= 2 * OTHERS;
+            if ((rules[i]->kind == rules[k]->kind) != equal)
+                fail_msg("%.*s and %.*s: one kind is wanted: %d", SV_FMT(rules[i]->id), SV_FMT(rules[k]->id), equal);
+        }
+    reading_done(&r);
+    buf_done(&text);
+}
+
 static const char everywhere[] = "rules:\n"
                                  "- id: a\n"
                                  "  by: [user, header:x-a]\n"
@@ -279,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_that_differ_are_two),
+        cmocka_unit_test(kinds_that_differ_are_two),
         cmocka_unit_test(rules_plans_and_overrides_share),
         cmocka_unit_test(copies_share_among_themselves),
         cmocka_unit_test(the_last_good_rules_share),
