@@ -246,9 +246,12 @@ static inline uint32_t bound_limit_number(const struct bound *bound, const struc
 }
 /* Returns where the policy of a limit of this number is kept, or NULL if out of memory. */
 struct policy_text **bound_policy(const struct bound *bound, uint32_t number);
-/* Returns what tells the rate of a bucket from another; 0 for windows. (Slots have their time to live in its place.) */
+/* Returns what tells the rate of a bucket from another, and the windows of a sliding one; 0 for other windows, whose states
+ * say when they end. (Slots have their time to live in its place.) */
 static inline uint64_t limit_rate(const struct limit *limit)
 {
+    if (limit->algorithm == LIMIT_SLIDING_WINDOW)
+        return (uint64_t)limit->per_us;
     return limit->algorithm == LIMIT_TOKEN_BUCKET ? key_mix((uint64_t)limit->per_us, limit->max) : 0;
 }
 /* Where the search for a hash begins in by_id, and where it goes on. */

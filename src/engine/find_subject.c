@@ -1,6 +1,7 @@
 /* Finds the rules that know a value: it is the subject of a rule that counts by one attribute, and has a count, a penalty
  * or an override there. */
 #include "base/err.h"
+#include "engine/decision.h"
 #include "engine/explain.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
@@ -10,18 +11,36 @@ struct finding {
     int64_t now_us;
 };
 
+static bool is_used_at(const struct finding *f, const struct limit *limit, uint64_t key, const struct window *window)
+{
+    struct cells_ask ask = { key, limit, window, f->now_us, 0 };
+    struct cells_look look;
+    cells_look(f->bound->cells, &ask, &look);
+    return limit_report(limit, window, look.state, f->now_us, 0).remaining < limit->capacity;
+}
+
+/* Each length of a window has a count of its own. */
+static bool is_used_given(const struct finding *f, const struct bound_limit *limit, uint64_t subject)
+{
+    bool used = false;
+    for (size_t i = 0; i < GIVEN_LENGTHS && !used; i++) {
+        struct counter c = { .limit = limit, .subject = subject, .given = true, .length_us = given_lengths_us[i] };
+        struct window window = counter_window(&c, f->now_us);
+        used = is_used_at(f, &limit->terms->limit, cell_key(limit, counter_subject(&c)), &window);
+    }
+    return used;
+}
+
 static bool is_used(const struct finding *f, const struct bound_set *set, uint64_t subject)
 {
-    for (size_t i = 0; i < set->limit_count; i++) {
+    bool used = false;
+    for (size_t i = 0; i < set->limit_count && !used; i++) {
         const struct bound_limit *limit = &set->limits[i];
         struct window window = limit_current_window(limit->terms, f->now_us);
-        struct cells_ask ask = { cell_key(limit, subject), &limit->terms->limit, &window, f->now_us, 0 };
-        struct cells_look look;
-        cells_look(f->bound->cells, &ask, &look);
-        if (limit_report(&limit->terms->limit, &window, look.state, f->now_us, 0).remaining < limit->terms->limit.capacity)
-            return true;
+        used = limit->terms->spec->given ? is_used_given(f, limit, subject)
+                                         : is_used_at(f, &limit->terms->limit, cell_key(limit, subject), &window);
     }
-    return false;
+    return used;
 }
 
 /* A subject has had limits of any plan. */

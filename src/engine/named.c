@@ -4,6 +4,10 @@
 #include "engine/handle.h"
 #include "engine/hazard.h"
 
+const int64_t given_lengths_us[GIVEN_LENGTHS] = { US_PER_S,           60 * US_PER_S,     3600 * US_PER_S,
+                                                  86400 * US_PER_S,   604800 * US_PER_S, 2592000 * US_PER_S,
+                                                  31536000 * US_PER_S };
+
 static int wrong_count(const struct rule *rule, size_t given, struct weir_error *error)
 {
     struct buf names;

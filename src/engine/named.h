@@ -20,6 +20,10 @@ struct named {
     struct arena arena;     /* has the values */
 };
 
+/* The lengths of the windows that requests bring are not known: those that Envoy has names for are tried. */
+enum { GIVEN_LENGTHS = 7 };
+extern const int64_t given_lengths_us[GIVEN_LENGTHS];
+
 /* Takes the rules in force, finds the rule, and writes the values as facts would (networks, case, routes). Returns 0: then
  * named_end is to follow, and until then the thread must not take the rules again. Or WEIR_E_UNKNOWN_RULE, WEIR_E_INVALID
  * if the values are not those that the rule counts by, or WEIR_E_NO_MEMORY. */

@@ -31,14 +31,12 @@ static bool forget_limit(const struct bound *bound, const struct bound_rule *rul
     return cells_forget(bound->cells, slice_cell_of(bound->cells, rule, limit, subject)) || found;
 }
 
-/* The lengths that requests bring are not known: those that Envoy has names for are tried. Slices of this host end with
- * their time to live. */
+/* Slices of this host end with their time to live. */
 static bool forget_given(const struct bound *bound, const struct bound_limit *limit, uint64_t subject)
 {
-    static const int64_t lengths_s[] = { 1, 60, 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400 };
     bool found = false;
-    for (size_t i = 0; i < sizeof lengths_s / sizeof *lengths_s; i++) {
-        struct counter c = { .limit = limit, .subject = subject, .given = true, .length_us = lengths_s[i] * US_PER_S };
+    for (size_t i = 0; i < GIVEN_LENGTHS; i++) {
+        struct counter c = { .limit = limit, .subject = subject, .given = true, .length_us = given_lengths_us[i] };
         found = cells_forget(bound->cells, cell_key(limit, counter_subject(&c))) || found;
         found = cells_forget(bound->cells, standin_cell_of(limit, counter_subject(&c))) || found;
         found = cells_forget(bound->cells, debt_cell(&c)) || found;

@@ -47,15 +47,17 @@ static bool is_slot(const struct weir_charged *charged)
 
 static bool has_rate(const struct bound_terms *limit, const struct weir_charged *charged)
 {
-    return limit_rate(&limit->limit) == charged->rate || limit->limit.algorithm == LIMIT_CONCURRENT;
+    return limit->limit.algorithm != LIMIT_TOKEN_BUCKET || limit_rate(&limit->limit) == charged->rate;
 }
 
 /* Returns the terms of a charge's limit as the rules in force have it, or NULL. A bucket that fills at another rate by now
- * gives nothing back. But a hold there has to end, and more than was charged is charged. */
+ * gives nothing back. But a hold there has to end, and more than was charged is charged. Windows that slide are those of
+ * the plan or the override that was charged, as long as one is in force that has them. */
 static const struct bound_terms *limit_of(const struct settling *s, const struct weir_charged *charged)
 {
     struct receipt_how how = receipt_how(charged);
-    bool any_rate = how.on_hold || (!s->renews && amount_of(&s->amounts, charged) > charged->cost);
+    bool bucket = how.algorithm == LIMIT_TOKEN_BUCKET;
+    bool any_rate = !bucket || how.on_hold || (!s->renews && amount_of(&s->amounts, charged) > charged->cost);
     uint64_t rate = how.algorithm == LIMIT_CONCURRENT ? 0 : charged->rate;
     size_t slot;
     const struct bound_limit *limit = bound_limit_of_rate(s->bound, charged->limit, rate);

@@ -204,12 +204,14 @@ static bool excepted(const struct compiled_except *except, struct facts *facts)
     return ip && networks_has(&except->ips, ip);
 }
 
-/* The rule applies, but for a header that says two things. Shadow rules refuse nothing. */
+/* The rule applies, but for a header that says two things. Shadow rules refuse nothing. Of several headers the first by
+ * name is reported, whatever the order in which rules are found. */
 static bool is_repeated(struct visit *v, const struct compiled_rule *rule)
 {
     sv name = facts_repeated(v->facts, rule->rule);
-    if (name.len > 0 && rule->rule->kind->mode == MODE_ENFORCE)
-        v->facts->repeated = name;
+    sv *reported = &v->facts->repeated;
+    if (name.len > 0 && rule->rule->kind->mode == MODE_ENFORCE && (reported->len == 0 || sv_compare(name, *reported) < 0))
+        *reported = name;
     return name.len > 0;
 }
 

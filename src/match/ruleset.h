@@ -193,7 +193,7 @@ static inline struct compiled_path compiled_path(const struct ruleset *ruleset, 
 /* The list of an entry of a descriptor with this value; TABLE_NONE: there is none. */
 uint32_t entry_list(const struct ruleset *ruleset, sv name, sv value);
 bool compile_looks(struct ruleset *ruleset); /* false: no memory */
-/* As ruleset_follow(), where at most `most` rules may be missing in the indexes, or be there in vain. */
+/* As ruleset_follow(), where at most `most` rules may be missing in the indexes, or be in them and have gone. */
 int ruleset_follow_most(struct ruleset **ret, struct ruleset *before, struct rules *rules, size_t most, uint32_t **ret_was,
                         struct weir_error *error);
 

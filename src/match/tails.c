@@ -130,7 +130,7 @@ static void note_only_rules(struct tails *t)
 
 static uint64_t node_hash(const struct tree_node *node)
 {
-    uint64_t hash = table_fold(node->first_word ^ TABLE_MIX, TABLE_MIX + node->first_len);
+    uint64_t hash = table_fold(node->first_word ^ TABLE_MIX ^ table_salt, TABLE_MIX + node->first_len);
     hash = table_fold(hash ^ node->id_child, TABLE_MIX + node->any_child);
     return table_fold(hash ^ node->first_child, TABLE_MIX + (node->ends != 0) + 2 * (node->rest != 0));
 }

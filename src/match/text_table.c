@@ -1,6 +1,16 @@
 #include "match/text_table.h"
 
 #include <stdlib.h>
+#include <sys/random.h>
+
+uint64_t table_salt;
+
+/* Without random numbers the table works, too. */
+static __attribute__((constructor)) void choose_salt(void)
+{
+    if (getrandom(&table_salt, sizeof table_salt, GRND_NONBLOCK) != sizeof table_salt)
+        table_salt = 0;
+}
 
 enum {
     FIRST_LINES = 16,

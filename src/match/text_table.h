@@ -8,8 +8,8 @@
  * two lines. Filling such a table moves entries to their other line until all have room. If that does not help, as with
  * many texts of one hash, an entry goes to the next line after the second one that has room.
  *
- * Requests only look things up, and every hit is compared in full, so nobody gains from texts that collide: the hash needs
- * no key. */
+ * Every hit is compared in full. Requests only look things up, but rules may come from many customers: one of them could
+ * write texts that all collide, which would slow down compiling and matching for all others. So the hash has a salt. */
 #ifndef MATCH_TEXT_TABLE_H
 #define MATCH_TEXT_TABLE_H
 
@@ -73,6 +73,8 @@ struct table_entry table_at(const struct table *table, size_t slot);
 
 #define TABLE_MIX UINT64_C(0x9e3779b97f4a7c15)
 
+extern uint64_t table_salt; /* random, chosen when the process starts */
+
 /* Folds the product, so that high bits reach the low ones. */
 static inline uint64_t table_fold(uint64_t a, uint64_t b)
 {
@@ -83,7 +85,7 @@ static inline uint64_t table_fold(uint64_t a, uint64_t b)
 /* Returns the hash of a text longer than TABLE_WORD. */
 static inline uint64_t table_hash(sv text)
 {
-    uint64_t hash = text.len * TABLE_MIX;
+    uint64_t hash = text.len * TABLE_MIX ^ table_salt;
     for (size_t i = 0; i + 8 < text.len; i += 8)
         hash = table_fold(hash ^ sv_word(text.ptr + i), TABLE_MIX);
     return table_fold(hash ^ sv_word(text.ptr + text.len - 8), TABLE_MIX);
@@ -98,7 +100,7 @@ static inline uint64_t table_word(sv text)
 /* Returns a number whose halves choose the two lines of a text in `space`. */
 static inline uint64_t table_places(uint32_t space, uint64_t word)
 {
-    return table_fold(word ^ TABLE_MIX, (2 * (uint64_t)space + 1) * TABLE_MIX);
+    return table_fold(word ^ TABLE_MIX ^ table_salt, (2 * (uint64_t)space + 1) * TABLE_MIX);
 }
 
 static inline uint32_t table_first(const struct table *table, uint64_t places)

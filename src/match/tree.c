@@ -192,9 +192,12 @@ static inline bool segment_is_id(struct search *s, sv segment, uint64_t word, si
     return word_is_digits(word, segment.len);
 }
 
+/* Many templates may be those of one rule: its list is taken once if they come one after the other. */
 static inline void take_list(struct search *s, uint32_t list, struct place at)
 {
-    s->lists[s->found++] = list == LIST_ONLY ? at.list : list;
+    list = list == LIST_ONLY ? at.list : list;
+    if (s->found == 0 || s->lists[s->found - 1] != list)
+        s->lists[s->found++] = list;
 }
 
 /* Takes the lists of a node. False: there is no room. */

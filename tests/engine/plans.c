@@ -419,6 +419,42 @@ static void a_refund_finds_the_rate(void **state)
 
 /* ---- many ---- */
 
+/* The windows of one name may have different lengths in plans and overrides: the receipt tells which slid. */
+static void a_settlement_finds_the_windows(void **state)
+{
+    (void)state;
+    static const char *const rules[] = {
+        "rules: [{ id: a, by: [key], plan: 'header:X-Plan', plans: { pro: [{ algorithm: sliding_window, max: 10, per: %s "
+        "}] }, "
+        "limits: [{ algorithm: sliding_window, max: 4, per: %s }] }]",
+        "rules: [{ id: a, by: [key], limits: [{ algorithm: sliding_window, max: 4, per: %2$s }] }]\n"
+        "overrides: [{ rule: a, by: { key: k }, limits: [{ algorithm: sliding_window, max: 10, per: %1$s }] }]",
+    };
+    struct weir_header plan = { WEIR_STR("X-Plan"), WEIR_STR("pro") };
+    for (int i = 0; i < 8; i++) {
+        char text[500];
+        bool longer = i & 1, hold = i & 2;
+        snprintf(text, sizeof text, rules[i / 4], longer ? "1h" : "10s", longer ? "10s" : "1h");
+        struct weir *weir = open_rules(text);
+        struct weir_receipt receipt;
+        struct weir_request request = cost_of("e", "k", 5);
+        request.headers = &plan;
+        request.header_count = 1;
+        request.receipt = &receipt;
+        request.ttl_ms = hold ? 3600 * 1000 : 0;
+        assert_true(check_at(weir, request, NOW).allowed);
+        request.receipt = NULL;
+        request.ttl_ms = 0;
+        request.cost = 1;
+        int64_t later = NOW + (longer ? 150 : 11) * S; /* in the same window, or early in the next one */
+        assert_true(check_at(weir, request, later).allowed);
+        assert_int_equal(weir_settle(weir, &receipt, 8, NULL, 0, later), 1);
+        request.cost = 0;
+        assert_int_equal(check_at(weir, request, later).remaining, longer ? 10 - 8 - 1 : 10 - 1 - 8 * 9 / 10 - 1);
+        weir_close(weir);
+    }
+}
+
 static void many_overrides(void **state)
 {
     (void)state;
@@ -522,6 +558,7 @@ int main(void)
         cmocka_unit_test(a_reset_forgets_all_plans),
         cmocka_unit_test(a_refund_finds_the_same_count),
         cmocka_unit_test(a_refund_finds_the_rate),
+        cmocka_unit_test(a_settlement_finds_the_windows),
         cmocka_unit_test(many_overrides),
         cmocka_unit_test(overrides_that_all_differ),
         cmocka_unit_test(slices_are_lent_for_one_max),

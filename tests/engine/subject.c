@@ -1,4 +1,5 @@
 /* The subject that a refused request was counted for. */
+#include "engine/explain.h"
 #include "engine/handle.h"
 
 #include "helpers.h"
@@ -176,6 +177,36 @@ static void a_path_is_named_as_it_was_refused(void **state)
     weir_close(weir);
 }
 
+/* ---- finding ---- */
+
+static bool add_found(const struct found_subject *found, void *data)
+{
+    char *text = data;
+    snprintf(text + strlen(text), 200 - strlen(text), "%.*s%s ", SV_FMT(found->rule->id), found->used ? " used" : "");
+    return true;
+}
+
+/* Each length of a window has a count of its own, and none is known to the rule. */
+static void limits_that_requests_bring_are_looked_at(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules: [{ id: a, by: [key], limits: given }, { id: b, by: [key], limits: [3 per 1h] }]\n"
+                   "overrides: [{ rule: b, by: { key: k }, limits: [2 per 1h] }]");
+    struct subject_search search = { .value = SV("k") };
+    struct weir_request request = cost_of("e", "k", 0);
+    char text[200] = "";
+    assert_int_equal(weir_find_subjects(weir, &search, NOW, add_found, text, NULL), 0);
+    assert_string_equal(text, "b ");
+    request.cost = request.given_max = 1;
+    request.given_window_ms = 3600 * 1000;
+    assert_true(check_at(weir, request, NOW).allowed);
+    text[0] = '\0';
+    assert_int_equal(weir_find_subjects(weir, &search, NOW, add_found, text, NULL), 0);
+    assert_string_equal(text, "a used b used ");
+    weir_close(weir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,7 +214,7 @@ int main(void)
         cmocka_unit_test(one_by_nothing_is_the_rule_itself),   cmocka_unit_test(what_was_not_refused_by_a_rule_has_none),
         cmocka_unit_test(rules_may_change_in_between),         cmocka_unit_test(what_is_too_long_is_cut_between_characters),
         cmocka_unit_test(many_and_long_attributes_fit),        cmocka_unit_test(a_long_header_is_not_kept),
-        cmocka_unit_test(what_is_not_to_be_shown_is_escaped),
+        cmocka_unit_test(what_is_not_to_be_shown_is_escaped),  cmocka_unit_test(limits_that_requests_bring_are_looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

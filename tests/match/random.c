@@ -571,6 +571,55 @@ static void test_against_model(void **state)
     assert_true(layered > 500);
 }
 
+static struct rules *read_rows(struct rule_row *rows, size_t count, struct rules *before)
+{
+    struct rules_report report = { 0 };
+    struct rules *rules = rules_reread_rows(rows, count, before, &report);
+    assert_non_null(rules);
+    assert_int_equal(report.error_count, 0);
+    rules_report_done(&report);
+    return rules;
+}
+
+static void check_repeated(const struct ruleset *ruleset, const char *name)
+{
+    struct weir_header headers[] = { { WEIR_STR("x-a"), WEIR_STR("1") },
+                                     { WEIR_STR("x-a"), WEIR_STR("2") },
+                                     { WEIR_STR("x-b"), WEIR_STR("1") },
+                                     { WEIR_STR("x-b"), WEIR_STR("2") } };
+    struct weir_request request = { .headers = headers, .header_count = 4 };
+    struct facts facts;
+    uint32_t found[4];
+    facts_init(&facts, ruleset, &request, request.user);
+    assert_int_equal(ruleset_match(ruleset, &facts, now_us, found, 4), 0);
+    assert_true(sv_eq(facts.repeated, weir_str(name)));
+}
+
+/* Which header a refusal names does not depend on how the rules came. */
+static void test_repeated_in_layers(void **state)
+{
+    (void)state;
+    struct rule_row rows[] = {
+        { .kind = ROW_RULE, .id = SV("new"), .text = SV("{ by: ['header:x-a'], limits: [1 per 1s] }") },
+        { .kind = ROW_RULE, .id = SV("r1"), .text = SV("{ by: ['header:x-b'], limits: [1 per 1s] }") },
+        { .kind = ROW_RULE, .id = SV("r2"), .text = SV("{ by: [user], limits: [1 per 1s] }") },
+    };
+    struct ruleset *before, *layered, *fresh;
+    struct weir_error error;
+    uint32_t *was;
+    assert_int_equal(ruleset_new(&before, read_rows(rows + 1, 2, NULL), &error), 0);
+    struct rules *rules = read_rows(rows, 3, (struct rules *)ruleset_rules(before));
+    assert_int_equal(ruleset_follow_most(&layered, before, rules, 3, &was, &error), 0);
+    assert_non_null(layered->added);
+    free(was);
+    assert_int_equal(ruleset_new(&fresh, read_rows(rows, 3, NULL), &error), 0);
+    check_repeated(fresh, "x-a");
+    check_repeated(layered, "x-a");
+    ruleset_free(before);
+    ruleset_free(layered);
+    ruleset_free(fresh);
+}
+
 /* Every mixture of literal, `#` and `{name}` over six segments: more lists than a request merges. */
 static void test_every_branch(void **state)
 {
@@ -598,6 +647,33 @@ static void test_every_branch(void **state)
     assert_int_equal(compare(ruleset, &request, found, 4096, "one", &repeated), 1);
     request.path = WEIR_STR("/1/1/1/1/1");
     assert_int_equal(compare(ruleset, &request, found, 4096, "none", &repeated), 0);
+    ruleset_free(ruleset);
+}
+
+/* One rule with many templates that match one path: one list, so that not every rule has to be looked at. */
+static void test_one_rule(void **state)
+{
+    (void)state;
+    enum { DEEP = 9 };
+    struct buf yaml;
+    buf_init(&yaml, 1 << 20);
+    buf_printf(&yaml, "rules:\n- { id: r, limits: [1 per 1s], match: { path: [");
+    for (int i = 0; i < 1 << DEEP; i++) {
+        buf_printf(&yaml, "%s'", i > 0 ? ", " : "");
+        for (int k = 0; k < DEEP; k++)
+            buf_printf(&yaml, "%s", i >> k & 1 ? "/#" : "/{x}");
+        buf_printf(&yaml, "'");
+    }
+    buf_printf(&yaml, "] } }\n");
+    struct ruleset *ruleset = read_ruleset(buf_sv(&yaml));
+    buf_done(&yaml);
+    struct path_segments parts;
+    uint32_t lists[RULESET_LISTS_MAX];
+    sv path = SV("/1/1/1/1/1/1/1/1/1");
+    path_split(path, &parts);
+    assert_int_equal(
+        tree_find(&ruleset->tree, &ruleset->table, path, &parts, &ruleset->ids, &ruleset->lines, lists, RULESET_LISTS_MAX),
+        1);
     ruleset_free(ruleset);
 }
 
@@ -674,10 +750,9 @@ static void test_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_model),
-        cmocka_unit_test(test_every_branch),
-        cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_against_model), cmocka_unit_test(test_repeated_in_layers),
+        cmocka_unit_test(test_every_branch),  cmocka_unit_test(test_one_rule),
+        cmocka_unit_test(test_deep),          cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests_name("random", tests, NULL, NULL);
 }
