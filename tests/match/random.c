@@ -667,12 +667,12 @@ static void test_one_rule(void **state)
     buf_printf(&yaml, "] } }\n");
     struct ruleset *ruleset = read_ruleset(buf_sv(&yaml));
     buf_done(&yaml);
-    struct path_segments parts;
+    struct path_segments cut;
     uint32_t lists[RULESET_LISTS_MAX];
     sv path = SV("/1/1/1/1/1/1/1/1/1");
-    path_split(path, &parts);
+    path_split(path, &cut);
     assert_int_equal(
-        tree_find(&ruleset->tree, &ruleset->table, path, &parts, &ruleset->ids, &ruleset->lines, lists, RULESET_LISTS_MAX),
+        tree_find(&ruleset->tree, &ruleset->table, path, &cut, &ruleset->ids, &ruleset->lines, lists, RULESET_LISTS_MAX),
         1);
     ruleset_free(ruleset);
 }
