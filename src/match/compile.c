@@ -436,15 +436,20 @@ static bool make_paths(struct ruleset *ruleset)
     return ruleset->paths;
 }
 
-/* Gives back what rules do not need of the room for paths, and for what few of them have. False: no memory. */
-static bool trim(struct builder *b)
+/* A list in no more room than it needs, if that can be had. */
+static void *fit(void *list, size_t bytes)
 {
-    struct ruleset *ruleset = b->ruleset;
-    struct compiled_path *paths = realloc(ruleset->paths, (ruleset->path_count + (size_t)1) * sizeof *paths);
-    ruleset->paths = paths ? paths : ruleset->paths;
-    struct compiled_rest *rests = realloc(ruleset->rests, ruleset->rest_count * sizeof *rests);
-    ruleset->rests = rests ? rests : ruleset->rests;
-    return paths && rests;
+    void *fitted = realloc(list, bytes);
+    if (!fitted)
+        return list;
+    return fitted;
+}
+
+/* Gives back what rules do not need of the room for paths, and for what few of them have. */
+static void trim(struct ruleset *ruleset)
+{
+    ruleset->paths = fit(ruleset->paths, (ruleset->path_count + (size_t)1) * sizeof *ruleset->paths);
+    ruleset->rests = fit(ruleset->rests, ruleset->rest_count * sizeof *ruleset->rests);
 }
 
 /* Numbers the kinds of rules. False: no memory. */
@@ -509,7 +514,8 @@ static int compile(struct builder *b)
         if (ruleset->rules->rules[i]->kind->mode != MODE_OFF && !index_rule(b, (uint32_t)i))
             return no_memory(b);
     ruleset_load_beside(ruleset, ruleset->compiled, sizeof *ruleset->compiled);
-    return trim(b) && compile_kinds(b) && fill_slots(b) && tree_finish(&ruleset->tree, &ruleset->table) &&
+    trim(ruleset);
+    return compile_kinds(b) && fill_slots(b) && tree_finish(&ruleset->tree, &ruleset->table) &&
                    prefix_index_init(&ruleset->begin, &ruleset->tree, &ruleset->table, &ruleset->arena) &&
                    name_headers(ruleset) && literal_index_finish(&ruleset->literals) && compile_looks(ruleset)
                ? 0
