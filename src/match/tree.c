@@ -146,8 +146,7 @@ static inline void take_child(const struct search *s, uint32_t value, struct pla
     }
 }
 
-/* The literal child below a place; its node is TABLE_NONE if there is none. With many rules in use, the only rule that can
- * be found any more comes from memory: it is on its way while the search goes on. */
+/* The literal child below a place; its node is TABLE_NONE if there is none. */
 static inline struct place literal_child(struct search *s, const struct tree_node *n, struct place at, sv segment,
                                          uint64_t word)
 {
