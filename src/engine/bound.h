@@ -206,7 +206,7 @@ struct bound {
     size_t limits_in_use; /* of rules */
     struct bound_sharing sharing;
     struct override_table overrides;
-    uint32_t *by_id; /* 1 + numbers of limits, by their ids and rates: open addressing, at most 3/4 full */
+    uint32_t *by_id; /* 1 + numbers of limits, by their ids and rates: open addressing, at most 2/5 full */
     uint32_t by_id_size;
     unsigned waiting; /* number of decisions that wait and need these rules; atomic */
     struct bound *next_retired;

@@ -37,7 +37,7 @@ static bool index_all(struct bound *bound)
 {
     const struct rules *rules = ruleset_rules(bound->ruleset);
     size_t count = bound->limits_in_use + bound->blocks[0]->limit_count;
-    bound->by_id_size = (uint32_t)(count + count / 3 + 1);
+    bound->by_id_size = (uint32_t)(2 * count + count / 2 + 1);
     bound->by_id = calloc(bound->by_id_size, sizeof *bound->by_id);
     if (!bound->by_id)
         return false;
