@@ -111,8 +111,6 @@ void cells_init_header(struct cells_header *h, uint64_t bucket_count, const stru
 int cells_buckets(struct cells_size size, uint64_t *ret, struct weir_error *error);
 /* Whether a table can have so many buckets. */
 bool cells_valid_size(uint64_t bucket_count);
-/* Makes a new name of a file in a folder survive a power cut. */
-void cells_sync_folder(const char *path);
 
 /* Adds the boot of the kernel. False: it cannot be known. */
 bool hash_boot(struct hash *hash);

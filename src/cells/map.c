@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/new_file.h"
 #include "cells/blocks.h"
 #include "cells/saved_layout.h"
 
@@ -241,38 +242,6 @@ static int map_file(struct cells **ret, int fd, const char *path, struct weir_er
     return r;
 }
 
-static int open_folder(const char *path, int flags)
-{
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = '\0';
-    return open(slash ? folder : ".", flags | O_CLOEXEC, 0600);
-}
-
-void cells_sync_folder(const char *path)
-{
-    CLEANUP_CLOSE int fd = open_folder(path, O_RDONLY | O_DIRECTORY);
-    if (fd >= 0)
-        fsync(fd);
-}
-
-/* Opens a file without a name: nothing of it stays if the process is killed. `name` is a path to it under /proc. Without
- * /proc, or on a file system that cannot do this, the file has a name (*ret_named). */
-static int open_unnamed(const char *path, char name[PATH_MAX], bool *ret_named)
-{
-    int fd = access("/proc/self/fd", X_OK) == 0 ? open_folder(path, O_TMPFILE | O_RDWR) : -1;
-    *ret_named = fd < 0;
-    if (fd >= 0)
-        snprintf(name, PATH_MAX, "/proc/self/fd/%d", fd);
-    else if (snprintf(name, PATH_MAX, "%s.new-XXXXXX", path) < PATH_MAX)
-        fd = mkostemp(name, O_CLOEXEC);
-    else
-        errno = ENAMETOOLONG;
-    return fd;
-}
-
 /* The owner and group first: changing them may clear bits of the mode. A process that may not give the file away keeps it.
  */
 static bool set_access(int fd, const struct stat *like)
@@ -288,7 +257,7 @@ int cells_make_file(const char *path, const struct cells_file *file, struct weir
 {
     char name[PATH_MAX];
     bool named;
-    CLEANUP_CLOSE int fd = open_unnamed(path, name, &named);
+    CLEANUP_CLOSE int fd = new_file_open(path, name, &named);
     if (fd < 0)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be created: %s", path, strerror(errno));
     int r = fill_file(fd, path, file, error);
@@ -297,7 +266,7 @@ int cells_make_file(const char *path, const struct cells_file *file, struct weir
     if (named)
         unlink(name);
     if (r >= 0)
-        cells_sync_folder(path);
+        new_file_sync_folder(path);
     return r;
 }
 

@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/new_file.h"
 #include "cells/saved_layout.h"
 
 enum {
@@ -332,7 +333,7 @@ static int replace_log(struct cells_saver *saver, struct weir_error *error)
         return r;
     if (rename(saver->path_new, saver->path) < 0)
         return write_failed(saver->path, error);
-    cells_sync_folder(saver->path);
+    new_file_sync_folder(saver->path);
     struct out old = saver->log;
     saver->log = saver->fresh;
     saver->fresh = old;

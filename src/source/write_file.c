@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/new_file.h"
 #include "source/source.h"
 
 enum { LINKS_MAX = 40 };
@@ -44,18 +45,7 @@ static int keep_owner(const char *path, int fd, const struct stat *old, struct w
     return fchmod(fd, old->st_mode & 07777) < 0 ? cannot(path, errno, error) : 0;
 }
 
-static int sync_folder(const char *path)
-{
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = '\0';
-    CLEANUP_CLOSE int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return (fd < 0 || fsync(fd) < 0) && errno != EINVAL ? -errno : 0; /* some file systems cannot do that */
-}
-
-static int write_new(const char *path, const char *temporary, int fd, sv head, sv text, struct weir_error *error)
+static int write_new(const char *path, int fd, sv head, sv text, struct weir_error *error)
 {
     struct stat old;
     int r = write_all(fd, head);
@@ -70,7 +60,7 @@ static int write_new(const char *path, const char *temporary, int fd, sv head, s
     } else if (errno != ENOENT || fchmod(fd, 0644) < 0) {
         return cannot(path, errno, error);
     }
-    return fsync(fd) < 0 || rename(temporary, path) < 0 ? cannot(path, errno, error) : 0;
+    return fsync(fd) < 0 ? cannot(path, errno, error) : 0;
 }
 
 /* Follows a link by one step. Returns 1 if *path is where it leads, 0 if it is not a link. */
@@ -107,20 +97,23 @@ static int find_target(const char *path, char real[PATH_MAX], struct weir_error 
 
 int source_write_file(const char *path, sv head, sv text, struct weir_error *error)
 {
-    char real[PATH_MAX], temporary[PATH_MAX + 16];
+    char real[PATH_MAX], name[PATH_MAX];
+    bool named;
     int r = find_target(path, real, error);
     if (r < 0)
         return r;
-    snprintf(temporary, sizeof temporary, "%s.XXXXXX", real);
-    CLEANUP_CLOSE int fd = mkostemp(temporary, O_CLOEXEC);
+    CLEANUP_CLOSE int fd = new_file_open(real, name, &named);
     if (fd < 0)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be written, since no file can be created beside it: %s", real,
                        strerror(errno));
-    r = write_new(real, temporary, fd, head, text, error);
+    r = write_new(real, fd, head, text, error);
+    if (r == 0 && (r = new_file_replace(name, named, real)) < 0)
+        r = cannot(real, -r, error);
     if (r < 0) {
-        unlink(temporary);
+        if (named)
+            unlink(name);
         return r;
     }
-    r = sync_folder(real);
+    r = new_file_sync_folder(real);
     return r < 0 ? cannot(path, -r, error) : 0;
 }

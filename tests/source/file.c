@@ -1,6 +1,11 @@
 /* Rules in a file: read with their lines, changed by writing it anew. */
+#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "source/show.h"
 #include "sources.h"
@@ -268,6 +273,37 @@ static void changes_are_noticed(void **state)
     source_close(source);
 }
 
+/* The process is killed in the middle of a file: the old one stays, and nothing is beside it. */
+static void a_killed_writer_leaves_nothing(void **state)
+{
+    (void)state;
+    static char long_text[100000];
+    memset(long_text, '#', sizeof long_text);
+    write_text("rules: []\n");
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct rlimit no_core = { 0, 0 }, few = { 50000, 50000 };
+        struct weir_error ignored;
+        setrlimit(RLIMIT_CORE, &no_core);
+        setrlimit(RLIMIT_FSIZE, &few); /* beyond that the kernel kills it */
+        source_write_file(path, SV(""), sv_of(long_text, sizeof long_text), &ignored);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ);
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    for (const struct dirent *entry; (entry = readdir(entries));)
+        if (entry->d_name[0] != '.')
+            assert_string_equal(entry->d_name, "rules.yaml");
+    closedir(entries);
+    expect_text("rules: []\n");
+    good(source_write_file(path, SV("# "), SV("rules: []\n"), &error));
+    expect_text("# rules: []\n");
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -298,6 +334,7 @@ int main(void)
         cmocka_unit_test(comments_are_not_dropped_unasked),
         cmocka_unit_test(mode_and_owner_are_kept),
         cmocka_unit_test(changes_are_noticed),
+        cmocka_unit_test(a_killed_writer_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
