@@ -332,6 +332,7 @@ static struct rule_path *read_paths(struct reader *r, const struct node *node, s
 {
     static const struct list list = { read_path, sizeof(struct rule_path), 1, RULE_PATHS_MAX,
                                       "leave `path` out to match all" };
+    *ret_count = 0;
     return read_list_in(r, node, &list, r->scratch, ret_count);
 }
 
@@ -346,6 +347,7 @@ static struct rule_path *join_paths(struct reader *r, const struct rule_path *pa
     return joined;
 }
 
+/* The only path needs no list. */
 static void keep_paths(struct reader *r, struct rule_match *match, const struct rule_path *paths, size_t count,
                        const struct rule_path *others, size_t other_count)
 {

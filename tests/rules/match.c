@@ -241,6 +241,9 @@ static void bad_conditions_of_all_kinds(void **state)
         { "match: { path: { is: /a, regex: b } }",
           "f:1: rule a: match.path: `is` and `regex` exclude each other; write a list, "
           "as in is: [/a, { regex: … }]\n" },
+        { "match: { path: { is: [], regex: b } }",
+          "f:1: rule a: match.path: `is` and `regex` exclude each other; write a list, as in is: [/a, { regex: … }]\n"
+          "f:1: rule a: match.path.is: the list is empty; leave `path` out to match all\n" },
         { "match: { path: { not: } }", "f:1: rule a: match.path.not: must be text, not nothing\n" },
         { "match: { path: { prefix: /a } }",
           "f:1: rule a: match.path: a path has no `prefix`; write a template such as \"/a/*\"\n" },
