@@ -251,7 +251,7 @@ const struct rule_by *share_by(struct shared_lists *s, const struct rule_by *by,
 const struct rule_rest *share_rest(struct shared_lists *s, const struct rule_rest *rest);
 const struct rule_condition *share_conditions(struct shared_lists *s, const struct rule_condition *conditions,
                                               size_t count);
-/* What it points to is shared already. */
+/* The lists of the kind must be shared already. */
 const struct rule_kind *share_kind(struct shared_lists *s, const struct rule_kind *kind);
 
 /* ---- zones.c ---- */
