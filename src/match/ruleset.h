@@ -54,9 +54,7 @@ struct compiled_except {
     struct names users;
 };
 
-/* What has to be checked of a rule: bits of attributes, and CHECK_…. There are few different kinds, which stay in the
- * cache.
- */
+/* The checks that a rule needs: bits of attributes, and CHECK_…. A set has few different kinds, which stay in the cache. */
 struct compiled_kind {
     uint32_t checks; /* if its index found it */
     uint32_t all;    /* if not */
@@ -64,8 +62,8 @@ struct compiled_kind {
 };
 _Static_assert(sizeof(struct compiled_kind) <= TABLE_INLINE, "compile_kinds() finds equal ones in a table");
 
-/* What a rule has beside paths that are written as they are compiled. Those that have nothing else share the first one, in
- * which everything is empty. */
+/* The parts that few rules have: conditions, exceptions, an expiry, and paths that are not written as they are compiled.
+ * All other rules share the first one, in which everything is empty. */
 struct compiled_rest {
     int64_t expires_us; /* CHECK_EXPIRES */
     const struct compiled_condition *conditions;

@@ -250,7 +250,7 @@ struct rule_rest {
 };
 extern const struct rule_rest rule_no_rest;
 
-/* What a rule says beside its id and its paths. Most rules say the same as many others. */
+/* All that a rule says beside its id and its paths. Most rules say the same as many others. */
 struct rule_kind {
     const struct rule_condition *conditions; /* all of them, each at most once; headers come last, and then entries */
     const struct rule_by *by;

@@ -1,6 +1,6 @@
 /* Equal lists of a set are one: most rules have the limits of many others, their conditions, and count by the same. So is
- * what few rules have, if many have the same, such as a lease; and, once these are, all that rules say beside their ids and
- * paths. */
+ * what few rules have, if many have the same, such as a lease. The kinds of rules come last, since equal ones have the same
+ * lists. */
 #include <stdlib.h>
 
 #include "base/hash.h"
@@ -24,7 +24,7 @@ void shared_lists_done(struct shared_lists *s)
     *s = (struct shared_lists){ 0 };
 }
 
-/* Of kinds whose lists are shared. */
+/* Compares kinds whose lists are shared. */
 static bool same_kinds(const struct rule_kind *a, const struct rule_kind *b)
 {
     return a->conditions == b->conditions && a->by == b->by && a->limits == b->limits && a->rest == b->rest &&
