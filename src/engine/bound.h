@@ -33,8 +33,7 @@ struct bound_terms {
 _Static_assert(offsetof(struct bound_terms, name) == 128, "of a window the first and the third line are read");
 _Static_assert(sizeof(struct bound_terms) == 192, "three lines");
 
-/* The part of a limit that belongs to one rule alone. With many rules in use it comes from memory: four are in a line.
- */
+/* The part of a limit that belongs to one rule alone. With many rules in use it comes from memory. */
 struct bound_limit {
     _Alignas(16) const struct bound_terms *terms; /* NULL: nothing uses this place of its block */
     uint64_t id;                                  /* hash of the cell's identity but for the subject's values */

@@ -146,7 +146,7 @@ static inline void take_child(const struct search *s, uint32_t value, struct pla
     }
 }
 
-/* The literal child below a place; its node is TABLE_NONE if there is none. */
+/* Returns the literal child below a place. Its node is TABLE_NONE if the place has no such child. */
 static inline struct place literal_child(struct search *s, const struct tree_node *n, struct place at, sv segment,
                                          uint64_t word)
 {
